@@ -1,0 +1,30 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check clean
+
+$(BIN)/gateway: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -e .
+	@touch $@
+
+$(BIN)/pytest: pyproject.toml $(BIN)/gateway
+	$(BIN)/pip install -q -e '.[dev]'
+	@touch $@
+
+demo: $(BIN)/gateway            ## the published scenarios, beside the published figures
+	$(BIN)/gateway figures
+
+test: $(BIN)/pytest             ## everything that must hold
+	$(BIN)/pytest
+
+check: $(BIN)/pytest            ## style, types, and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
