@@ -1,0 +1,114 @@
+"""What may be done next about the calls of a turn: run, answer in words, or wait for a person. Reads a run, changes
+nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.core.codec import args_hash, call_key
+from gateway.core.run import Approval, Call, InDoubt, Run, Source, Status, ToolOutputs, ToolSpec
+from gateway.core.stopping import Stop
+
+PARALLEL_CALLS_MAX = 16
+DEFAULT_REFUSAL = "no reason was given."
+DENIED_BY_POLICY = "this run may not use tools that need an approval."
+
+
+class Execute(Struct, frozen=True):
+    """Run the tool."""
+
+    call: Call
+    spec: ToolSpec
+
+
+class Answer(Struct, frozen=True):
+    """Answer the call in words without running anything."""
+
+    call: Call
+    content: str
+    source: Source
+    ok: bool = False
+
+
+Step = Execute | Answer
+
+
+class UseTools(Struct, frozen=True):
+    """These steps may go on at the same time; their answers keep the order in which they were asked."""
+
+    steps: tuple[Step, ...]
+
+
+def outstanding(run: Run) -> list[Call]:
+    """The calls of the last turn that have no answer yet, in the order asked."""
+    return [call for call in run.calls if call.outcome is None]
+
+
+def waiting_for_verdict(run: Run) -> list[Call]:
+    """The outstanding calls that need a person and have no verdict."""
+    return [call for call in outstanding(run) if needs_verdict(run, call)]
+
+
+def next_steps(run: Run) -> UseTools | Stop | None:
+    """The next calls that may go together: neighbours that only read. A write goes alone, a verdict holds up what is
+    behind it, and calls that the client runs hold up nothing until all else is done."""
+    batch: list[Step] = []
+    keys: set[str] = set()
+    theirs: list[str] = []
+    for call in outstanding(run):
+        if (spec := run.tool(call.tool)) and spec.client_side and call.problem is None:
+            theirs.append(call.id)
+            continue
+        step = next_step(run, call)
+        repeats = call.args is not None and call_key(call.tool, call.args) in keys
+        if batch and (isinstance(step, Stop) or writes(step) or repeats or len(batch) == PARALLEL_CALLS_MAX):
+            break
+        if isinstance(step, Stop):
+            return step
+        batch.append(step)
+        if writes(step):
+            break
+        if call.args is not None and run.policies.dedupe != "off":
+            keys.add(call_key(call.tool, call.args))
+    if batch:
+        return UseTools(tuple(batch))
+    return Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs))) if theirs else None
+
+
+def next_step(run: Run, call: Call) -> Step | Stop:
+    """Invalid → in doubt → verdict → cache → run."""
+    spec = run.tool(call.tool)
+    if call.problem is not None or spec is None or call.args is None:
+        return Answer(call, call.problem or "", "invalid")
+    if call.started and not (spec.read_only or spec.idempotent):
+        return Stop(Status.INTERRUPTED, InDoubt(call.id, call.tool, call.args))
+    if call.verdict is not None and not call.verdict.approved:
+        return refusal(run, call, call.verdict.reason)
+    if needs_verdict(run, call):
+        return Stop(Status.INTERRUPTED, approval_of(call, call.args))
+    if spec.needs_approval and run.policies.approval == "deny":
+        return refusal(run, call, DENIED_BY_POLICY)
+    if (known := run.remembered.get(call_key(call.tool, call.args))) is not None:
+        return Answer(call, known, "cache", ok=True)
+    return Execute(call, spec)
+
+
+def needs_verdict(run: Run, call: Call) -> bool:
+    spec = run.tool(call.tool)
+    asks = spec is not None and spec.needs_approval and run.policies.approval == "ask"
+    return asks and call.problem is None and call.verdict is None and not call.started
+
+
+def approval_of(call: Call, args: dict[str, Any]) -> Approval:
+    return Approval(call.id, call.tool, args, args_hash(call.tool, args))
+
+
+def refusal(run: Run, call: Call, reason: str | None) -> Answer:
+    words = f"The user declined this call: {reason or DEFAULT_REFUSAL}"
+    return Answer(call, "" if run.policies.refusal == "silent" else words, "refusal")
+
+
+def writes(step: Step) -> bool:
+    return isinstance(step, Execute) and not step.spec.read_only

@@ -1,0 +1,223 @@
+"""What people and clients may do to a run, each as the events that do it. Raises WrongState or NotFound in words.
+
+The same code serves a run that waits, one that was loaded after a crash and one that a limit stopped: the events are
+recorded, applied, and if the run is then running, it is driven on.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.core import events as e
+from gateway.core.calls import outstanding, waiting_for_verdict
+from gateway.core.codec import args_hash
+from gateway.core.errors import BadRequest, NotFound, WrongState
+from gateway.core.run import Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
+from gateway.core.stopping import Stop, driven_seconds
+
+WAITING = ("approval", "tool_outputs", "in_doubt", "provider_unavailable", "deadline", "stop_rule")
+
+
+class RaisedLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits to change; what is left out stays, null takes the cap away."""
+
+    max_turns: int | UnsetType | None = UNSET
+    max_budget_usd: Decimal | UnsetType | None = UNSET
+    deadline_seconds: float | UnsetType | None = UNSET
+
+
+class ToolOutput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came back from a call that somebody else made. `ok: false` says that it failed."""
+
+    call_id: str
+    output: str
+    ok: bool = True
+
+
+def check_limits(limits: Limits) -> Limits:
+    """Raises BadRequest for limits that would let a run go on for ever, or that make no sense."""
+    if limits.max_turns is None and limits.max_budget_usd is None:
+        raise BadRequest(
+            "max_turns and max_budget_usd are both null: set one, or nothing ends a runaway.", param="limits"
+        )
+    if limits.max_turns is not None and limits.max_turns < 1:
+        raise BadRequest(f"max_turns is {limits.max_turns}: it must be at least 1, or null.", param="limits.max_turns")
+    budget = limits.max_budget_usd
+    if budget is not None and not (budget.is_finite() and 0 < budget < 10**9):
+        raise BadRequest(f"max_budget_usd is {budget}: it must be above 0.", param="limits.max_budget_usd")
+    deadline = limits.deadline_seconds
+    if deadline is not None and not 0 < deadline < 10**9:
+        raise BadRequest(f"deadline_seconds is {deadline}: it must be above 0.", param="limits.deadline_seconds")
+    return limits
+
+
+def resume(run: Run, raised: RaisedLimits, now: datetime) -> list[e.Event]:
+    """Go on, under these limits. A cap that is not raised is refused with its figure."""
+    require_resumable(run)
+    limits = check_limits(with_limits(run.limits, raised))
+    if limits.max_turns is not None and run.turns >= limits.max_turns:
+        raise WrongState(
+            f"run {run.id} has used {run.turns} turns and max_turns is {limits.max_turns}: raise it above {run.turns}.",
+            param="limits.max_turns",
+        )
+    if limits.max_budget_usd is not None and run.spent_usd >= limits.max_budget_usd:
+        raise WrongState(
+            f"run {run.id} has spent ${run.spent_usd} and max_budget_usd is {limits.max_budget_usd}: raise it.",
+            param="limits.max_budget_usd",
+        )
+    seconds = driven_seconds(run, now)
+    if limits.deadline_seconds is not None and seconds >= limits.deadline_seconds:
+        raise WrongState(
+            f"run {run.id} was driven for {seconds:.3f} s and deadline_seconds is {limits.deadline_seconds}: raise it.",
+            param="limits.deadline_seconds",
+        )
+    return [e.RunResumed(cause="resume", limits=None if limits == run.limits else limits, time=now)]
+
+
+def with_limits(limits: Limits, raised: RaisedLimits) -> Limits:
+    return Limits(
+        max_turns=limits.max_turns if raised.max_turns is UNSET else raised.max_turns,
+        max_budget_usd=limits.max_budget_usd if raised.max_budget_usd is UNSET else raised.max_budget_usd,
+        deadline_seconds=limits.deadline_seconds if raised.deadline_seconds is UNSET else raised.deadline_seconds,
+    )
+
+
+def require_resumable(run: Run) -> None:
+    if run.status is Status.RUNNING:
+        raise WrongState(f"run {run.id} is running: there is nothing to resume.")
+    if run.status in (Status.COMPLETED, Status.FAILED):
+        raise WrongState(f"run {run.id} is {run.status} and cannot be resumed: start a new one.")
+    match reason_of(run.interruption):
+        case "approval":
+            waiting = ", ".join(call.id for call in waiting_for_verdict(run))
+            raise WrongState(f"run {run.id} waits for a verdict on {waiting}: approve or reject it.")
+        case "in_doubt":
+            raise WrongState(f"run {run.id} waits for a doubt to be settled: post its output, approve or reject it.")
+        case "tool_outputs":
+            raise WrongState(f"run {run.id} waits for tool outputs: post them.")
+        case _:
+            return
+
+
+def verdict(
+    run: Run, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None, now: datetime
+) -> list[e.Event]:
+    """Approve or reject one call. The same verdict twice is no event; the opposite one is refused."""
+    call = find_call(run, call_id)
+    if seen_hash is not None and seen_hash != args_hash(call.tool, call.args or {}):
+        raise WrongState(f"the arguments of {call.id} are not those that were seen: look again.", param="args_hash")
+    doubted = in_doubt(run, call)
+    if not doubted and call.verdict is not None:
+        if call.verdict.approved == approved:
+            return []
+        said = "approved" if call.verdict.approved else "rejected"
+        raise WrongState(f"call {call.id} was {said} already.", param="call_id")
+    if not doubted and (run.status is Status.RUNNING or call not in waiting_for_verdict(run)):
+        raise WrongState(f"call {call.id} does not wait for a verdict.", param="call_id")
+    given = e.VerdictGiven(
+        tool_name=call.tool, approved=approved, reason=reason, provider_id=call.provider_id, call=call.id, time=now
+    )
+    return [given, *goes_on(run, call, now, "verdict")]
+
+
+def goes_on(run: Run, call: Call, now: datetime, cause: Literal["verdict", "settlement"]) -> list[e.Event]:
+    """The run is driven again when nothing that it waits for is missing. A cap that stopped it stays a stop."""
+    match reason_of(run.interruption):
+        case "approval":
+            missing = [other for other in waiting_for_verdict(run) if other.id != call.id]
+        case "in_doubt":
+            missing = [] if in_doubt(run, call) else [call]
+        case _:
+            missing = [call]
+    return [] if missing else [e.RunResumed(cause=cause, time=now)]
+
+
+def cancel(run: Run, reason: str, now: datetime) -> list[e.Event]:
+    """Stop a run that waits. Cancelling a cancelled run again is no event; one that has ended cannot be cancelled."""
+    match reason_of(run.interruption):
+        case "cancelled":
+            return []
+        case waits if waits in WAITING:
+            return [stop(run, Stop(Status.INTERRUPTED, Cancelled(reason)), now)]
+        case _:
+            raise WrongState(f"run {run.id} has stopped already: {run.status}.")
+
+
+def tool_outputs(run: Run, outputs: list[ToolOutput], now: datetime) -> list[e.Event]:
+    """Take what came back from calls that the client ran, or from one in doubt."""
+    if reason_of(run.interruption) not in ("in_doubt", "tool_outputs"):
+        raise WrongState(f"run {run.id} does not wait for tool outputs: it is {run.status}.")
+    results = [output_event(run, output, now) for output in outputs]
+    if len({result.call for result in results}) < len(results):
+        raise BadRequest("a call is named twice in outputs.", param="outputs")
+    waiting = {call.id for call in awaited(run)} - {result.call for result in results}
+    return [*results, *([] if waiting else [e.RunResumed(cause="settlement", time=now)])]
+
+
+def awaited(run: Run) -> list[Call]:
+    """The calls whose outputs the run waits for."""
+    match run.interruption:
+        case InDoubt(call_id=call_id):
+            ids: tuple[str, ...] = (call_id,)
+        case ToolOutputs(call_ids=call_ids):
+            ids = call_ids
+        case _:
+            ids = ()
+    return [call for call in outstanding(run) if call.id in ids]
+
+
+def output_event(run: Run, output: ToolOutput, now: datetime) -> e.ToolResult:
+    call = find_call(run, output.call_id)
+    if call not in awaited(run):
+        raise WrongState(f"call {call.id} does not wait for an output.", param="outputs.call_id")
+    return e.ToolResult(
+        tool_name=call.tool,
+        ms=0,
+        ok=output.ok,
+        provider_id=call.provider_id,
+        call=call.id,
+        content=output.output,
+        source="settled" if isinstance(run.interruption, InDoubt) else "client",
+        time=now,
+    )
+
+
+def recover(run: Run, now: datetime) -> list[e.Event]:
+    """Take up a run whose process died."""
+    return [e.RunResumed(cause="recovery", time=now)]
+
+
+def stop(run: Run, why: Stop, now: datetime, *, billed: bool = True) -> e.RunStopped:
+    """`run_stopped` with the figures of the run. `billed: false` says that the request in flight was turned away, so
+    that its estimate is owed no longer."""
+    return e.RunStopped(
+        status=why.status,
+        reason=reason_of(why.interruption),
+        turns=run.turns,
+        cost_usd=run.cost_usd,
+        interruption=why.interruption,
+        error=why.error,
+        unconfirmed_usd=run.unconfirmed_cost_usd if billed else run.unconfirmed_cost_usd - run.in_flight_usd,
+        time=now,
+    )
+
+
+def in_doubt(run: Run, call: Call) -> bool:
+    return isinstance(run.interruption, InDoubt) and run.interruption.call_id == call.id
+
+
+def find_call(run: Run, call_id: str) -> Call:
+    """By our id, or by the provider's where only one call of the turn has it."""
+    matches = [call for call in run.calls if call_id == call.id] or [
+        call for call in run.calls if call_id == call.provider_id
+    ]
+    if not matches:
+        raise NotFound(f"run {run.id} has no call {call_id} in its last turn.", param="call_id")
+    if len(matches) > 1:
+        ids = ", ".join(call.id for call in matches)
+        raise WrongState(f"{call_id} names {len(matches)} calls: say which of {ids}.", param="call_id")
+    return matches[0]

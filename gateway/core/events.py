@@ -1,0 +1,163 @@
+"""The whole vocabulary of the record. The log of a run is a list of these, and the trace is the same log.
+
+On the wire a line begins with `runId`, which the codec puts in front, then the published fields in their order, then
+our own. A field is only ever added, with a default; a change of meaning raises `VERSION`, and a golden log of every
+version replays for ever (tests/core/golden).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from gateway.core.messages import Assistant, Message
+from gateway.core.pricing import ZERO, Price
+from gateway.core.run import Interruption, Limits, Parent, Policies, Source, Status, ToolSpec
+
+VERSION = 1
+
+
+class RunStarted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+    """Pins everything that the run depends on, so that a configuration changed later does not change it."""
+
+    agent: str
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    limits: Limits
+    policies: Policies
+    price: Price
+    stream: bool = False
+    parent: Parent | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    version: int
+    time: datetime
+
+
+class TurnStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn_start"):
+    """A request is about to be sent. If no reply is ever recorded, the estimate stays in the unconfirmed cost.
+
+    `attempt` is above 1 when the reply to an earlier attempt was lost after it may have been billed.
+    """
+
+    turn: int
+    attempt: int = 1
+    estimate_usd: Decimal = field(name="estimateUsd")
+    unconfirmed_usd: Decimal = field(name="unconfirmedCostUsd")
+    time: datetime
+
+
+class Check(Struct, frozen=True):
+    """What became of one requested call on arrival: its parsed arguments, or why it cannot run."""
+
+    args: dict[str, Any] | None
+    problem: str | None = None
+
+
+class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn"):
+    """A reply, its tokens and its cost. `estimated` says that the provider reported no usage and we counted."""
+
+    turn: int
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    cost_usd: Decimal = field(name="costUsd")
+    finish: str | None
+    turn_cost_usd: Decimal = field(name="turnCostUsd")
+    unconfirmed_usd: Decimal = field(name="unconfirmedCostUsd", default=ZERO)
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+    message: Assistant
+    checks: tuple[Check, ...] = ()
+    ms: int
+    first_token_ms: int | None = field(name="firstTokenMs", default=None)
+    provider_ms: dict[str, float] | None = field(name="providerMs", default=None)
+    time: datetime
+
+
+class ToolStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_start"):
+    """The intent: durable before a tool that writes is run."""
+
+    tool_name: str = field(name="toolName")
+    args: str
+    provider_id: str = field(name="callId")
+    call: str
+    time: datetime
+
+
+class ToolProgress(Struct, frozen=True, kw_only=True, tag="tool_progress"):
+    tool_name: str = field(name="toolName")
+    label: str
+    call: str
+    time: datetime
+
+
+class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_result"):
+    """The answer to a call, in the words that the model reads. Only a `tool` or `settled` source was an execution."""
+
+    tool_name: str = field(name="toolName")
+    ms: int
+    ok: bool
+    provider_id: str = field(name="callId")
+    call: str
+    content: str
+    source: Source = "tool"
+    error: str | None = None
+    permanent: bool = False
+    time: datetime
+
+
+class ApprovalRequired(Struct, frozen=True, kw_only=True, tag="approval_required"):
+    tool_name: str = field(name="toolName")
+    args: str
+    provider_id: str = field(name="callId")
+    call: str
+    time: datetime
+
+
+class VerdictGiven(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="verdict"):
+    tool_name: str = field(name="toolName")
+    approved: bool
+    reason: str | None = None
+    provider_id: str = field(name="callId")
+    call: str
+    time: datetime
+
+
+class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """The run is driven again. A `recovery` follows the death of the process that drove it."""
+
+    cause: Literal["resume", "verdict", "settlement", "recovery"]
+    limits: Limits | None = None
+    time: datetime
+
+
+class RunStopped(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_stopped"):
+    """One of the five ways out, with what is needed to go on."""
+
+    status: Status
+    reason: str | None
+    turns: int
+    cost_usd: Decimal = field(name="costUsd")
+    interruption: Interruption | None = None
+    error: str | None = None
+    unconfirmed_usd: Decimal = field(name="unconfirmedCostUsd", default=ZERO)
+    time: datetime
+
+
+Event = (
+    RunStarted
+    | TurnStart
+    | Turn
+    | ToolStart
+    | ToolProgress
+    | ToolResult
+    | ApprovalRequired
+    | VerdictGiven
+    | RunResumed
+    | RunStopped
+)

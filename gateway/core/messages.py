@@ -1,0 +1,56 @@
+"""The transcript in the wire shape of OpenAI's chat completions. Key order is part of the contract (token counts)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Content = str | list[dict[str, Any]]
+
+
+class Function(Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class System(Struct, frozen=True, tag_field="role", tag="system"):
+    content: Content
+
+
+class Developer(Struct, frozen=True, tag_field="role", tag="developer"):
+    content: Content
+
+
+class User(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
+    content: Content
+    name: str | None = None
+
+
+class Assistant(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
+    content: Content | None
+    tool_calls: tuple[ToolCall, ...] = ()
+    refusal: str | None = None
+    reasoning_content: str | None = None
+
+
+class Tool(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
+    tool_call_id: str
+    name: str | None
+    content: Content
+
+
+Message = System | Developer | User | Assistant | Tool
+
+
+def text_of(content: Content | None) -> str:
+    """The text of a message's content: the string itself, or its text parts joined."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(str(part.get("text", "")) for part in content if part.get("type") == "text")

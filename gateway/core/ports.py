@@ -1,0 +1,176 @@
+"""What the loop needs from outside, as small protocols. Each adapter in gateway/adapters satisfies one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gateway.core.messages import Assistant
+from gateway.core.pricing import Usage
+from gateway.core.run import Parent, Run, Status, ToolSpec
+
+Clock = Callable[[], datetime]
+"""The time, in UTC."""
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+class Sending(Struct, frozen=True):
+    """An attempt is about to be sent. The consumer records what it must before it asks for the next part.
+
+    `lost`: the attempt before this one was accepted and its reply never arrived whole, so it may be billed.
+    `after` says in words why the attempt before failed; None for the first.
+    """
+
+    attempt: int
+    lost: bool = False
+    after: str | None = None
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """A whole reply. `estimated`: the provider reported no usage, and the adapter counted."""
+
+    message: Assistant
+    usage: Usage
+    finish: str | None
+    ms: int
+    estimated: bool = False
+    first_token_ms: int | None = None
+    provider_ms: dict[str, float] | None = None
+
+
+class Model(Protocol):
+    def ask(self, run: Run, on_delta: Callable[[str], None] | None) -> AsyncIterator[Sending | Reply]:
+        """Send the run's transcript and tools; yields `Sending` before each attempt and one `Reply` at the end.
+
+        With `on_delta` the reply is streamed and each piece of its text is passed on as it arrives. Raises
+        ProviderRefused, or ProviderUnavailable when the retries are used up.
+        """
+        ...
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+class ToolContext(Protocol):
+    """What a tool is given besides its arguments."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """Equal for every execution of one call, so that an effect can be recognised as done."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether Stop was pressed. A tool in a thread must look at this; an async one is cancelled."""
+        ...
+
+    def progress(self, label: str) -> None:
+        """Tell how far the work is. May be called from any thread."""
+        ...
+
+
+class Toolbox(Protocol):
+    async def use(self, run: Run, spec: ToolSpec, args: dict[str, Any], ctx: ToolContext) -> str:
+        """Run one tool and return what the model shall read. Raises ToolFailed in words for the model."""
+        ...
+
+
+# --- the record -----------------------------------------------------------------------------------------------------
+
+
+class Record(Struct, frozen=True):
+    """One event as it is stored: `body` is what `codec.encode` made of it; `seq` counts from 1 in each run."""
+
+    run_id: str
+    seq: int
+    body: bytes
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """The index row of a run: what lists show."""
+
+    id: str
+    agent: str
+    model: str
+    status: Status
+    reason: str | None
+    turns: int
+    tool_runs: int
+    cost_usd: Decimal
+    unconfirmed_cost_usd: Decimal
+    created_at: datetime
+    updated_at: datetime
+    parent: Parent | None = None
+
+
+def entry_of(run: Run) -> Entry:
+    return Entry(
+        id=run.id,
+        agent=run.agent,
+        model=run.model,
+        status=run.status,
+        reason=run.reason,
+        turns=run.turns,
+        tool_runs=run.tool_runs,
+        cost_usd=run.cost_usd,
+        unconfirmed_cost_usd=run.unconfirmed_cost_usd,
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        parent=run.parent,
+    )
+
+
+class Key(Struct, frozen=True):
+    """A client's Idempotency-Key and the fingerprint of the request that it came with."""
+
+    key: str
+    fingerprint: str
+
+
+class Claim(Struct, frozen=True):
+    """What a key stands for already: the run, and the answer given then, once there is one."""
+
+    fingerprint: str
+    run_id: str
+    status: int | None = None
+    body: bytes | None = None
+
+
+class EventLog(Protocol):
+    async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
+        """Make the records, the index row and (with a run's first record) the key durable, all or nothing.
+
+        `entry` is None where the events change nothing that lists show. Raises Unavailable if the store cannot
+        write, WrongState if (run, seq) is taken or the key was claimed by somebody else.
+        """
+        ...
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        """The records of a run with `seq` above `after`, in order. Empty for an unknown run."""
+        ...
+
+
+class Index(Protocol):
+    async def page(
+        self, *, status: Status | None, agent: str | None, before: str | None, limit: int
+    ) -> tuple[list[Entry], str | None]:
+        """Runs, newest first, and the cursor of the next page. Raises BadRequest for a cursor that is not ours."""
+        ...
+
+    async def running(self) -> list[str]:
+        """The ids of the runs whose status is `running`, oldest first."""
+        ...
+
+
+class Answers(Protocol):
+    """The answers given under an Idempotency-Key."""
+
+    async def claimed(self, key: str) -> Claim | None: ...
+
+    async def keep(self, key: str, status: int, body: bytes) -> None: ...

@@ -1,0 +1,96 @@
+"""The stop rules: each looks at a run and the time and says whether the run stops, and how.
+
+A rule is a function `(run, now) -> Stop | None`. `decide` asks them in the order of `RULES` before every step, and
+nothing else in the gateway checks a limit. To add one: write the function, put it into `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from msgspec import Struct
+
+from gateway.core.codec import call_key
+from gateway.core.run import Call, Deadline, Interruption, MaxBudget, MaxTurns, Run, Status
+
+RECOVERIES_MAX = 3
+
+
+class Stop(Struct, frozen=True):
+    """End the run in one of the five ways."""
+
+    status: Status
+    interruption: Interruption | None = None
+    error: str | None = None
+
+
+Rule = Callable[[Run, datetime], Stop | None]
+
+
+def poison(run: Run, now: datetime) -> Stop | None:
+    """A run that takes the process down with it must not do so for ever."""
+    if run.recoveries < RECOVERIES_MAX:
+        return None
+    return Stop(Status.FAILED, error=f"the run was recovered {run.recoveries} times in a row without any progress.")
+
+
+def fatal_tool_error(run: Run, now: datetime) -> Stop | None:
+    """`tool_errors: fatal`: the first failed execution ends the run."""
+    if run.policies.tool_errors != "fatal":
+        return None
+    failed = next((call for call in run.calls if executed_and_failed(call)), None)
+    return failed and Stop(Status.FAILED, error=f"{failed.tool} failed, and this run treats tool errors as fatal.")
+
+
+def permanent_tool_error(run: Run, now: datetime) -> Stop | None:
+    """`on_permanent_error`: stop at once, or when a call fails permanently again after the model was told."""
+    if run.policies.on_permanent_error == "tell_model":
+        return None
+    told_max = 0 if run.policies.on_permanent_error == "stop" else 1
+    for call in run.calls:
+        if call.outcome is not None and call.outcome.permanent:
+            times = run.permanent_failures.get(call_key(call.tool, call.args or {}), 0)
+            if times > told_max:
+                return Stop(Status.FAILED, error=permanent_words(call, times))
+    return None
+
+
+def permanent_words(call: Call, times: int) -> str:
+    again = "" if times == 1 else f" {times} times with the same arguments"
+    return f"{call.tool} {call.arguments} failed permanently{again}: asking again cannot help."
+
+
+def executed_and_failed(call: Call) -> bool:
+    return call.outcome is not None and call.outcome.source == "tool" and not call.outcome.ok
+
+
+def turn_cap(run: Run, now: datetime) -> Stop | None:
+    cap = run.limits.max_turns
+    if cap is None or run.turns < cap:
+        return None
+    return Stop(Status.MAX_TURNS_EXCEEDED, MaxTurns(cap))
+
+
+def budget(run: Run, now: datetime) -> Stop | None:
+    """Checked before a call, when its cost is unknown, so the spend goes over by at most one turn."""
+    limit = run.limits.max_budget_usd
+    if limit is None or run.spent_usd < limit:
+        return None
+    return Stop(Status.BUDGET_EXCEEDED, MaxBudget(limit, run.spent_usd))
+
+
+def deadline(run: Run, now: datetime) -> Stop | None:
+    limit = run.limits.deadline_seconds
+    if limit is None or driven_seconds(run, now) < limit:
+        return None
+    return Stop(Status.INTERRUPTED, Deadline(limit))
+
+
+def driven_seconds(run: Run, now: datetime) -> float:
+    """The time in which the run was driven, without its waits for people."""
+    current = now - run.driven_since if run.status is Status.RUNNING else None
+    return (run.driven + current if current else run.driven).total_seconds()
+
+
+RULES: tuple[Rule, ...] = (poison, fatal_tool_error, permanent_tool_error, turn_cap, budget, deadline)
