@@ -58,10 +58,10 @@ def next_steps(run: Run) -> UseTools | Stop | None:
     keys: set[str] = set()
     theirs: list[str] = []
     for call in outstanding(run):
-        if (spec := run.tool(call.tool)) and spec.client_side and call.problem is None:
+        step = next_step(run, call)
+        if isinstance(step, Execute) and step.spec.client_side:
             theirs.append(call.id)
             continue
-        step = next_step(run, call)
         repeats = call.args is not None and call_key(call.tool, call.args) in keys
         if batch and (isinstance(step, Stop) or writes(step) or repeats or len(batch) == PARALLEL_CALLS_MAX):
             break

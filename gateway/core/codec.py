@@ -7,6 +7,7 @@ import hashlib
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from gateway.core.events import Event
 
@@ -29,6 +30,18 @@ def trace_line(run_id: str, seq: int, body: bytes) -> bytes:
     The body is spliced and not decoded: it was written by `encode`, begins with `{"type":…` and is never empty.
     """
     return b'{"runId":%b,%b,"seq":%d}' % (encode(run_id), body[1:-1], seq)
+
+
+class Kind(Struct):
+    type: str
+
+
+_kind_decoder = msgspec.json.Decoder(Kind)
+
+
+def kind_of(body: bytes) -> str:
+    """The type of a stored event, without decoding the rest."""
+    return _kind_decoder.decode(body).type
 
 
 def call_key(tool: str, args: dict[str, Any]) -> str:

@@ -16,9 +16,10 @@ from gateway.core import events as e
 from gateway.core.calls import outstanding, waiting_for_verdict
 from gateway.core.codec import args_hash
 from gateway.core.errors import BadRequest, NotFound, WrongState
-from gateway.core.run import Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
+from gateway.core.run import MAX_TURNS_MAX, Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
 from gateway.core.stopping import Stop, driven_seconds
 
+STOPPED_FOR_NOW = (Status.INTERRUPTED, Status.MAX_TURNS_EXCEEDED, Status.BUDGET_EXCEEDED)
 WAITING = ("approval", "tool_outputs", "in_doubt", "provider_unavailable", "deadline", "stop_rule")
 
 
@@ -44,8 +45,10 @@ def check_limits(limits: Limits) -> Limits:
         raise BadRequest(
             "max_turns and max_budget_usd are both null: set one, or nothing ends a runaway.", param="limits"
         )
-    if limits.max_turns is not None and limits.max_turns < 1:
-        raise BadRequest(f"max_turns is {limits.max_turns}: it must be at least 1, or null.", param="limits.max_turns")
+    if limits.max_turns is not None and not 1 <= limits.max_turns <= MAX_TURNS_MAX:
+        raise BadRequest(
+            f"max_turns is {limits.max_turns}: it must be from 1 to {MAX_TURNS_MAX}, or null.", param="limits.max_turns"
+        )
     budget = limits.max_budget_usd
     if budget is not None and not (budget.is_finite() and 0 < budget < 10**9):
         raise BadRequest(f"max_budget_usd is {budget}: it must be above 0.", param="limits.max_budget_usd")
@@ -66,7 +69,7 @@ def resume(run: Run, raised: RaisedLimits, now: datetime) -> list[e.Event]:
         )
     if limits.max_budget_usd is not None and run.spent_usd >= limits.max_budget_usd:
         raise WrongState(
-            f"run {run.id} has spent ${run.spent_usd} and max_budget_usd is {limits.max_budget_usd}: raise it.",
+            f"run {run.id} has spent ${run.spent_usd:f} and max_budget_usd is {limits.max_budget_usd:f}: raise it.",
             param="limits.max_budget_usd",
         )
     seconds = driven_seconds(run, now)
@@ -106,22 +109,35 @@ def require_resumable(run: Run) -> None:
 def verdict(
     run: Run, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None, now: datetime
 ) -> list[e.Event]:
-    """Approve or reject one call. The same verdict twice is no event; the opposite one is refused."""
+    """Approve or reject one call. The same verdict twice is no event, even when the run has gone on since; the opposite
+    one is refused."""
+    if (earlier := earlier_verdict(run, call_id)) is not None:
+        return repeated(call_id, earlier, approved)
     call = find_call(run, call_id)
     if seen_hash is not None and seen_hash != args_hash(call.tool, call.args or {}):
         raise WrongState(f"the arguments of {call.id} are not those that were seen: look again.", param="args_hash")
     doubted = in_doubt(run, call)
     if not doubted and call.verdict is not None:
-        if call.verdict.approved == approved:
-            return []
-        said = "approved" if call.verdict.approved else "rejected"
-        raise WrongState(f"call {call.id} was {said} already.", param="call_id")
-    if not doubted and (run.status is Status.RUNNING or call not in waiting_for_verdict(run)):
+        return repeated(call.id, call.verdict.approved, approved)
+    if not doubted and (run.status not in STOPPED_FOR_NOW or call not in waiting_for_verdict(run)):
         raise WrongState(f"call {call.id} does not wait for a verdict.", param="call_id")
     given = e.VerdictGiven(
         tool_name=call.tool, approved=approved, reason=reason, provider_id=call.provider_id, call=call.id, time=now
     )
     return [given, *goes_on(run, call, now, "verdict")]
+
+
+def earlier_verdict(run: Run, call_id: str) -> bool | None:
+    """What was said about a call of an earlier turn, by our id: whoever did not see the reply may ask again."""
+    if any(call.id == call_id for call in run.calls):
+        return None
+    return True if call_id in run.approved else False if call_id in run.rejected else None
+
+
+def repeated(call_id: str, said: bool, approved: bool) -> list[e.Event]:
+    if said == approved:
+        return []
+    raise WrongState(f"call {call_id} was {'approved' if said else 'rejected'} already.", param="call_id")
 
 
 def goes_on(run: Run, call: Call, now: datetime, cause: Literal["verdict", "settlement"]) -> list[e.Event]:
@@ -138,6 +154,8 @@ def goes_on(run: Run, call: Call, now: datetime, cause: Literal["verdict", "sett
 
 def cancel(run: Run, reason: str, now: datetime) -> list[e.Event]:
     """Stop a run that waits. Cancelling a cancelled run again is no event; one that has ended cannot be cancelled."""
+    if run.status is Status.RUNNING:
+        raise WrongState(f"run {run.id} is running: whoever drives it stops it.")
     match reason_of(run.interruption):
         case "cancelled":
             return []
@@ -187,13 +205,13 @@ def output_event(run: Run, output: ToolOutput, now: datetime) -> e.ToolResult:
 
 
 def recover(run: Run, now: datetime) -> list[e.Event]:
-    """Take up a run whose process died."""
-    return [e.RunResumed(cause="recovery", time=now)]
+    """Take up a run whose process died. One that has stopped is left as it is."""
+    return [] if run.status is not Status.RUNNING else [e.RunResumed(cause="recovery", time=now)]
 
 
-def stop(run: Run, why: Stop, now: datetime, *, billed: bool = True) -> e.RunStopped:
-    """`run_stopped` with the figures of the run. `billed: false` says that the request in flight was turned away, so
-    that its estimate is owed no longer."""
+def stop(run: Run, why: Stop, now: datetime, *, unconfirmed_usd: Decimal | None = None) -> e.RunStopped:
+    """`run_stopped` with the figures of the run. `unconfirmed_usd` where the stop itself settles what a request in
+    flight may have cost."""
     return e.RunStopped(
         status=why.status,
         reason=reason_of(why.interruption),
@@ -201,7 +219,7 @@ def stop(run: Run, why: Stop, now: datetime, *, billed: bool = True) -> e.RunSto
         cost_usd=run.cost_usd,
         interruption=why.interruption,
         error=why.error,
-        unconfirmed_usd=run.unconfirmed_cost_usd if billed else run.unconfirmed_cost_usd - run.in_flight_usd,
+        unconfirmed_usd=run.unconfirmed_cost_usd if unconfirmed_usd is None else unconfirmed_usd,
         time=now,
     )
 

@@ -25,6 +25,7 @@ class RunStarted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run
 
     agent: str
     model: str
+    provider: str = "default"
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     limits: Limits
@@ -73,8 +74,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn"):
     estimated: bool = False
     message: Assistant
     checks: tuple[Check, ...] = ()
-    ms: int
-    first_token_ms: int | None = field(name="firstTokenMs", default=None)
+    ms: float
+    first_token_ms: float | None = field(name="firstTokenMs", default=None)
     provider_ms: dict[str, float] | None = field(name="providerMs", default=None)
     time: datetime
 

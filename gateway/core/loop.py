@@ -81,6 +81,7 @@ def start(run_id: str, event: e.Event) -> Run:
         id=run_id,
         agent=event.agent,
         model=event.model,
+        provider=event.provider,
         tools=event.tools,
         limits=event.limits,
         policies=event.policies,
@@ -108,7 +109,7 @@ def changes(run: Run, event: e.Event) -> dict[str, Any]:
         case e.Turn():
             return turned(run, event)
         case e.ToolStart():
-            return {"calls": with_call(run, event.call, started=True)}
+            return begun(run, event)
         case e.ToolResult():
             return called(run, event)
         case e.ApprovalRequired():
@@ -159,6 +160,13 @@ def turned(run: Run, event: e.Turn) -> dict[str, Any]:
     }
 
 
+def begun(run: Run, event: e.ToolStart) -> dict[str, Any]:
+    """From here on a write may have had its effect, even if no result of it is ever recorded."""
+    spec = run.tool(event.tool_name)
+    reads = spec is not None and spec.read_only
+    return {"calls": with_call(run, event.call, started=True), "remembered": run.remembered if reads else {}}
+
+
 def called(run: Run, event: e.ToolResult) -> dict[str, Any]:
     call = call_of(run, event.call)
     outcome = Outcome(event.ok, event.permanent, event.source)
@@ -201,8 +209,14 @@ def failures(run: Run, call: Call) -> dict[str, int]:
 def judged(run: Run, event: e.VerdictGiven) -> dict[str, Any]:
     """A verdict also settles a doubt: the call begins anew, or is skipped in words."""
     verdict = Verdict(event.approved, event.reason)
-    approved = (*run.approved, event.call) if event.approved and event.call not in run.approved else run.approved
-    return {"calls": with_call(run, event.call, verdict=verdict, started=False), "approved": approved, "recoveries": 0}
+    approved = tuple(call for call in run.approved if call != event.call)
+    rejected = tuple(call for call in run.rejected if call != event.call)
+    return {
+        "calls": with_call(run, event.call, verdict=verdict, started=False),
+        "approved": (*approved, event.call) if event.approved else approved,
+        "rejected": rejected if event.approved else (*rejected, event.call),
+        "recoveries": 0,
+    }
 
 
 def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:

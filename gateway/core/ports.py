@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -33,19 +33,19 @@ class Sending(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """A whole reply. `estimated`: the provider reported no usage, and the adapter counted."""
+    """A whole reply. `ms` is the wait for it; `estimated`: the provider reported no usage, and the adapter counted."""
 
     message: Assistant
     usage: Usage
     finish: str | None
-    ms: int
+    ms: float
     estimated: bool = False
-    first_token_ms: int | None = None
+    first_token_ms: float | None = None
     provider_ms: dict[str, float] | None = None
 
 
 class Model(Protocol):
-    def ask(self, run: Run, on_delta: Callable[[str], None] | None) -> AsyncIterator[Sending | Reply]:
+    def ask(self, run: Run, on_delta: Callable[[str], None] | None) -> AsyncGenerator[Sending | Reply, None]:
         """Send the run's transcript and tools; yields `Sending` before each attempt and one `Reply` at the end.
 
         With `on_delta` the reply is streamed and each piece of its text is passed on as it arrives. Raises

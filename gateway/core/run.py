@@ -13,6 +13,7 @@ from gateway.core.messages import Message
 from gateway.core.pricing import ZERO, Price, Usage
 
 DEFAULT_MAX_TURNS = 20
+MAX_TURNS_MAX = 1_000_000
 
 
 class Status(StrEnum):
@@ -50,7 +51,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """The caps of a run; null is none. `deadline_seconds` counts the time in which the run is driven, not waits."""
 
-    max_turns: Annotated[int, Meta(ge=1, le=1_000_000)] | None = DEFAULT_MAX_TURNS
+    max_turns: Annotated[int, Meta(ge=1, le=MAX_TURNS_MAX)] | None = DEFAULT_MAX_TURNS
     max_budget_usd: Decimal | None = None
     deadline_seconds: Annotated[float, Meta(gt=0)] | None = None
 
@@ -182,6 +183,7 @@ class Run(Struct, frozen=True, kw_only=True):
     id: str
     agent: str
     model: str
+    provider: str = "default"
     tools: tuple[ToolSpec, ...]
     limits: Limits
     policies: Policies
@@ -210,6 +212,7 @@ class Run(Struct, frozen=True, kw_only=True):
     in_flight_usd: Decimal = ZERO
     calls: tuple[Call, ...] = ()
     approved: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     remembered: dict[str, str] = field(default_factory=dict[str, str])
     permanent_failures: dict[str, int] = field(default_factory=dict[str, int])
     recoveries: int = 0

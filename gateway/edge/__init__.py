@@ -1,0 +1,1 @@
+"""HTTP. Decodes requests, calls the service, encodes what comes back. Decides nothing about runs."""

@@ -1,0 +1,176 @@
+"""The bodies of the HTTP API. Requests refuse unknown fields; responses only ever gain some."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.core.calls import waiting_for_verdict
+from gateway.core.codec import args_hash
+from gateway.core.commands import RaisedLimits, ToolOutput
+from gateway.core.explain import what_next, why
+from gateway.core.messages import Message
+from gateway.core.ports import Entry
+from gateway.core.pricing import Usage
+from gateway.core.run import Interruption, Limits, Parent, Policies, Run, Status
+
+Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
+Reason = Annotated[str, Meta(max_length=2000)]
+
+
+class FunctionDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A function that the model may call: its parameters are a JSON Schema of an object."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    strict: bool | None = None
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that the client runs itself: the run stops at its calls and takes their outputs."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ChangedPolicies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Policies that differ from the agent's."""
+
+    dedupe: Literal["off", "read_only", "all"] | UnsetType = UNSET
+    tool_errors: Literal["worded", "vague", "fatal"] | UnsetType = UNSET
+    on_permanent_error: Literal["tell_once", "stop", "tell_model"] | UnsetType = UNSET
+    approval: Literal["ask", "auto", "deny"] | UnsetType = UNSET
+    refusal: Literal["worded", "silent"] | UnsetType = UNSET
+
+
+class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Start a run of an agent, or of the default agent with another model, system prompt or set of tools.
+
+    `tools` takes names of the agent's own tools, and definitions of tools that the client runs itself.
+    """
+
+    input: Text | Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
+    agent: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: Annotated[list[str | ToolDefinition], Meta(max_length=256)] | None = None
+    limits: RaisedLimits = RaisedLimits()
+    policies: ChangedPolicies = ChangedPolicies()
+    stream: bool | None = None
+    cancel_on_disconnect: bool = False
+    metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
+
+
+class GiveVerdict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A verdict on one call. `args_hash` says which arguments were seen; others are refused."""
+
+    call_id: str
+    reason: Reason | None = None
+    args_hash: str | None = None
+
+
+class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limits: RaisedLimits = RaisedLimits()
+
+
+class Cancel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Reason = "cancelled by the client"
+
+
+class PostOutputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    outputs: Annotated[list[ToolOutput], Meta(min_length=1, max_length=256)]
+
+
+class PendingApproval(Struct, frozen=True, kw_only=True):
+    call_id: str
+    provider_call_id: str
+    tool_name: str
+    args: dict[str, Any]
+    args_hash: str
+
+
+class RunBody(Struct, frozen=True, kw_only=True):
+    """A whole run. `why` and `next` say in words why it stopped and what to do about it."""
+
+    id: str
+    status: Status
+    reason: str | None
+    why: str | None
+    next: str | None
+    agent: str
+    model: str
+    output: str
+    error: str | None
+    interruption: Interruption | None
+    pending_approvals: list[PendingApproval]
+    turns: int
+    tool_runs: int
+    usage: Usage
+    cost_usd: Decimal
+    unconfirmed_cost_usd: Decimal
+    limits: Limits
+    policies: Policies
+    approved: tuple[str, ...]
+    parent: Parent | None
+    metadata: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+    events: int
+    messages: tuple[Message, ...]
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs, newest first. `next_cursor` fetches the next page; null on the last."""
+
+    runs: list[Entry]
+    next_cursor: str | None
+
+
+def run_body(run: Run) -> RunBody:
+    return RunBody(
+        id=run.id,
+        status=run.status,
+        reason=run.reason,
+        why=why(run),
+        next=what_next(run),
+        agent=run.agent,
+        model=run.model,
+        output=run.output,
+        error=run.error,
+        interruption=run.interruption,
+        pending_approvals=pending(run),
+        turns=run.turns,
+        tool_runs=run.tool_runs,
+        usage=run.usage,
+        cost_usd=run.cost_usd,
+        unconfirmed_cost_usd=run.unconfirmed_cost_usd,
+        limits=run.limits,
+        policies=run.policies,
+        approved=run.approved,
+        parent=run.parent,
+        metadata=run.metadata,
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        events=run.seq,
+        messages=run.messages,
+    )
+
+
+def pending(run: Run) -> list[PendingApproval]:
+    """Every call that waits for a verdict; none while the run is driven."""
+    if run.status is Status.RUNNING:
+        return []
+    return [
+        PendingApproval(
+            call_id=call.id,
+            provider_call_id=call.provider_id,
+            tool_name=call.tool,
+            args=call.args or {},
+            args_hash=args_hash(call.tool, call.args or {}),
+        )
+        for call in waiting_for_verdict(run)
+    ]

@@ -1,0 +1,112 @@
+"""Passes on what happens in runs to whoever watches. A hint, not the truth: a watcher that misses something reads it
+from the log, so a slow one costs a bounded queue and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from gateway.core.codec import kind_of
+from gateway.core.events import Event
+from gateway.core.ports import EventLog, Record
+from gateway.core.run import Run
+
+QUEUE_MAX = 1000
+PAGE_EVENTS = 500
+
+
+class Delta(Struct, frozen=True):
+    """A piece of the reply's text: shown, never recorded, never replayed."""
+
+    run_id: str
+    text: str
+
+
+Item = Record | Delta
+Subscription = asyncio.Queue[Item]
+
+
+class Feed:
+    """An Observer that hands records and deltas to the subscribers of a run."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, set[Subscription]] = {}
+
+    def recorded(self, run: Run, event: Event, record: Record) -> None:
+        self._publish(run.id, record)
+
+    def said(self, run: Run, text: str) -> None:
+        self._publish(run.id, Delta(run.id, text))
+
+    def attempted(self, run: Run, outcome: str) -> None:
+        return
+
+    def _publish(self, run_id: str, item: Item) -> None:
+        for queue in self._subscriptions.get(run_id, ()):
+            if not queue.full():
+                queue.put_nowait(item)
+
+    @contextmanager
+    def subscribe(self, run_id: str) -> Iterator[Subscription]:
+        queue: Subscription = asyncio.Queue(QUEUE_MAX)
+        self._subscriptions.setdefault(run_id, set()).add(queue)
+        try:
+            yield queue
+        finally:
+            watchers = self._subscriptions[run_id]
+            watchers.discard(queue)
+            if not watchers:
+                del self._subscriptions[run_id]
+
+
+async def history(log: EventLog, run_id: str, after: int) -> AsyncIterator[Record]:
+    """The recorded events above `after`, a page at a time."""
+    while records := await log.read(run_id, after, PAGE_EVENTS):
+        for record in records:
+            yield record
+        after = records[-1].seq
+
+
+async def watch(feed: Feed, log: EventLog, run_id: str, after: int, *, follow: bool) -> AsyncIterator[Item]:
+    """Records above `after` and, once caught up, what happens now. Ends when the run has stopped, unless `follow`.
+
+    Each record comes once and in order, whatever was dropped on the way: a gap is read from the log.
+    """
+    with feed.subscribe(run_id) as queue:
+        last, stopped = after, False
+        async for record in history(log, run_id, after):
+            last, stopped = record.seq, is_stop(record)
+            yield record
+        if last == after and not follow:
+            stopped = await has_stopped(log, run_id, last)
+        while follow or not stopped:
+            item = await queue.get()
+            if isinstance(item, Delta):
+                yield item
+                continue
+            async for record in caught_up(log, item, last):
+                last, stopped = record.seq, is_stop(record)
+                yield record
+
+
+async def caught_up(log: EventLog, record: Record, last: int) -> AsyncIterator[Record]:
+    if record.seq <= last:
+        return
+    if record.seq == last + 1:
+        yield record
+        return
+    async for missed in history(log, record.run_id, last):
+        yield missed
+
+
+async def has_stopped(log: EventLog, run_id: str, last: int) -> bool:
+    """Whether the newest record, which the watcher has seen already, is a stop."""
+    newest = await log.read(run_id, max(0, last - 1), 1)
+    return not newest or is_stop(newest[-1])
+
+
+def is_stop(record: Record) -> bool:
+    return kind_of(record.body) == "run_stopped"

@@ -1,0 +1,266 @@
+"""Carries out what `decide` decided, as a stream of events. Each is recorded before the next is asked for, so an
+intent is durable before the deed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from decimal import Decimal
+from typing import assert_never
+
+from gateway.core import commands
+from gateway.core import events as e
+from gateway.core.calls import Answer, Execute, Step, UseTools, waiting_for_verdict
+from gateway.core.errors import ProviderError, ProviderRefused, ToolFailed
+from gateway.core.estimates import expected_usage
+from gateway.core.loop import Action, AskModel, Rest
+from gateway.core.ports import Reply, Sending
+from gateway.core.pricing import cost
+from gateway.core.run import Call, ProviderDown, Run, Status
+from gateway.core.stopping import Stop
+from gateway.service.checking import check
+from gateway.service.ports import Ports
+
+STOP_GRACE_SECONDS = 0.01
+"""How long a cancelled tool may take to end before the run stops without it."""
+
+Events = AsyncGenerator[e.Event, None]
+
+
+def perform(action: Action, run: Run, ports: Ports) -> Events:
+    match action:
+        case AskModel():
+            return ask_model(run, ports)
+        case UseTools(steps):
+            return use_tools(steps, run, ports)
+        case Stop():
+            return stop(action, run, ports)
+        case Rest():
+            return rest()
+        case _:
+            assert_never(action)
+
+
+async def rest() -> Events:
+    return
+    yield
+
+
+async def stop(why: Stop, run: Run, ports: Ports) -> Events:
+    """Announces every call that waits for a verdict, then stops."""
+    if commands.reason_of(why.interruption) == "approval":
+        for call in waiting_for_verdict(run):
+            if not call.announced:
+                yield e.ApprovalRequired(
+                    tool_name=call.tool,
+                    args=call.arguments,
+                    provider_id=call.provider_id,
+                    call=call.id,
+                    time=ports.clock(),
+                )
+    yield commands.stop(run, why, ports.clock())
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+async def ask_model(run: Run, ports: Ports) -> Events:
+    """One turn. The estimate of each attempt that may be billed is recorded before it is sent."""
+    estimate = cost(run.price, expected_usage(run))
+    unconfirmed = run.unconfirmed_cost_usd
+    on_delta = speaker(run, ports) if run.stream else None
+    try:
+        async with aclosing(ports.model.ask(run, on_delta)) as parts:
+            async for part in parts:
+                match part:
+                    case Sending():
+                        report_failed_attempt(run, ports, part)
+                        if part.attempt == 1 or part.lost:
+                            unconfirmed += estimate
+                            yield turn_start(run, part.attempt, estimate, unconfirmed, ports.clock())
+                    case Reply():
+                        report(run, ports, "ok")
+                        yield turn(run, part, unconfirmed - estimate, ports.clock())
+    except ProviderError as error:
+        report(run, ports, "refused" if isinstance(error, ProviderRefused) else "lost" if error.lost else "unavailable")
+        yield turned_away(run, error, unconfirmed if error.lost else unconfirmed - estimate, ports.clock())
+
+
+def speaker(run: Run, ports: Ports) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        for observer in ports.observers:
+            observer.said(run, text)
+
+    return say
+
+
+def turn_start(run: Run, attempt: int, estimate: Decimal, unconfirmed: Decimal, now: datetime) -> e.TurnStart:
+    return e.TurnStart(
+        turn=run.turns + 1, attempt=attempt, estimate_usd=estimate, unconfirmed_usd=unconfirmed, time=now
+    )
+
+
+def report_failed_attempt(run: Run, ports: Ports, sending: Sending) -> None:
+    if sending.attempt > 1:
+        report(run, ports, "lost" if sending.lost else "unavailable")
+
+
+def report(run: Run, ports: Ports, outcome: str) -> None:
+    for observer in ports.observers:
+        observer.attempted(run, outcome)
+
+
+def turn(run: Run, reply: Reply, unconfirmed: Decimal, now: datetime) -> e.Turn:
+    """The reply as an event: priced, its calls parsed and checked."""
+    usage = reply.usage
+    turn_cost = cost(run.price, usage)
+    return e.Turn(
+        turn=run.turns + 1,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        cost_usd=run.cost_usd + turn_cost,
+        finish=reply.finish,
+        turn_cost_usd=turn_cost,
+        unconfirmed_usd=unconfirmed,
+        cached_tokens=usage.cached_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        estimated=reply.estimated,
+        message=reply.message,
+        checks=tuple(check(call, run.tools) for call in reply.message.tool_calls),
+        ms=round(reply.ms, 3),
+        first_token_ms=reply.first_token_ms,
+        provider_ms=reply.provider_ms,
+        time=now,
+    )
+
+
+def turned_away(run: Run, error: ProviderError, unconfirmed: Decimal, now: datetime) -> e.RunStopped:
+    if isinstance(error, ProviderRefused):
+        why = Stop(Status.FAILED, error=str(error))
+    else:
+        why = Stop(Status.INTERRUPTED, ProviderDown(str(error)))
+    return commands.stop(run, why, now, unconfirmed_usd=unconfirmed)
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+async def use_tools(steps: Sequence[Step], run: Run, ports: Ports) -> Events:
+    """Answers in words at once; runs the rest side by side, each intent recorded before any of them begins."""
+    executions: list[Execute] = []
+    for step in steps:
+        match step:
+            case Answer():
+                yield answer(step, ports.clock())
+            case Execute():
+                executions.append(step)
+                yield e.ToolStart(
+                    tool_name=step.call.tool,
+                    args=step.call.arguments,
+                    provider_id=step.call.provider_id,
+                    call=step.call.id,
+                    time=ports.clock(),
+                )
+    if executions:
+        async with aclosing(execute(executions, run, ports)) as events:
+            async for event in events:
+                yield event
+
+
+def answer(step: Answer, now: datetime) -> e.ToolResult:
+    return e.ToolResult(
+        tool_name=step.call.tool,
+        ms=0,
+        ok=step.ok,
+        provider_id=step.call.provider_id,
+        call=step.call.id,
+        content=step.content,
+        source=step.source,
+        time=now,
+    )
+
+
+class CallContext:
+    """What a running tool is given: its key, whether Stop was pressed, and a way to report progress."""
+
+    def __init__(self, call: Call, emit: Callable[[e.Event], None], ports: Ports) -> None:
+        self.idempotency_key = call.id
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._emit = emit
+        self._clock = ports.clock
+        self._cancelled = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def progress(self, label: str) -> None:
+        if self.cancelled:
+            return
+        event = e.ToolProgress(tool_name=self._call.tool, label=label, call=self._call.id, time=self._clock())
+        self._loop.call_soon_threadsafe(self._emit, event)
+
+
+async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Events:
+    """Runs tools side by side and yields what they report, as it comes. Closing it cancels those that still run."""
+    queue: asyncio.Queue[e.Event | BaseException] = asyncio.Queue()
+    contexts = [CallContext(step.call, queue.put_nowait, ports) for step in executions]
+    tasks = [
+        asyncio.create_task(execute_one(step, run, ports, context, queue))
+        for step, context in zip(executions, contexts, strict=True)
+    ]
+    running = len(tasks)
+    try:
+        while running:
+            event = await queue.get()
+            if isinstance(event, BaseException):
+                raise event
+            running -= isinstance(event, e.ToolResult)
+            yield event
+    finally:
+        for context in contexts:
+            context.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=STOP_GRACE_SECONDS)
+
+
+async def execute_one(
+    step: Execute, run: Run, ports: Ports, context: CallContext, queue: asyncio.Queue[e.Event | BaseException]
+) -> None:
+    began = time.perf_counter()
+    content, error, permanent = "", None, False
+    try:
+        content = await ports.toolbox.use(run, step.spec, step.call.args or {}, context)
+    except ToolFailed as failed:
+        error, permanent = str(failed), failed.permanent
+        content = failure_words(run, error)
+    except Exception as fault:  # noqa: BLE001  the driver reports it; without this the run would wait for ever
+        queue.put_nowait(fault)
+        return
+    queue.put_nowait(
+        e.ToolResult(
+            tool_name=step.call.tool,
+            ms=round((time.perf_counter() - began) * 1000),
+            ok=error is None,
+            provider_id=step.call.provider_id,
+            call=step.call.id,
+            content=content,
+            error=error,
+            permanent=permanent,
+            time=ports.clock(),
+        )
+    )
+
+
+def failure_words(run: Run, error: str) -> str:
+    return "Error: the tool failed." if run.policies.tool_errors == "vague" else f"Error: {error}"
