@@ -1,0 +1,1 @@
+"""A deterministic model provider in the OpenAI chat-completions shape: a reply is a pure function of its request."""
