@@ -1,0 +1,41 @@
+"""One gateway a file: a lock that the kernel takes back when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from gateway.core.errors import Unavailable
+
+
+class FileLock:
+    """Holds `PATH.lock`. The file stays when the lock is released: removing it would race with the next opener."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, database: Path) -> FileLock:
+        """Raises Unavailable if another process, or another store of this one, has it."""
+        descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise Unavailable(f"The store {database} is in use: another gateway{holder} uses it.") from None
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Who has it, for people; a lock is as good without."""
+    with contextlib.suppress(OSError, ValueError):
+        return f" (process {int(os.pread(descriptor, 20, 0))})"
+    return ""

@@ -1,0 +1,48 @@
+"""Index rows to SQLite's columns and back: times as microseconds, money as decimal text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from gateway.adapters.store.cursor import instant, microseconds
+from gateway.core.ports import Entry
+from gateway.core.run import Parent, Status
+
+Row = tuple[Any, ...]
+
+
+def row_of(entry: Entry) -> Row:
+    return (
+        entry.id,
+        entry.agent,
+        entry.model,
+        str(entry.status),
+        entry.reason,
+        entry.turns,
+        entry.tool_runs,
+        str(entry.cost_usd),
+        str(entry.unconfirmed_cost_usd),
+        microseconds(entry.created_at),
+        microseconds(entry.updated_at),
+        entry.parent and entry.parent.run_id,
+        entry.parent and entry.parent.call_id,
+    )
+
+
+def entry_from(row: Row) -> Entry:
+    id_, agent, model, status, reason, turns, tool_runs, cost, unconfirmed, created, updated, parent, call = row
+    return Entry(
+        id=id_,
+        agent=agent,
+        model=model,
+        status=Status(status),
+        reason=reason,
+        turns=turns,
+        tool_runs=tool_runs,
+        cost_usd=Decimal(cost),
+        unconfirmed_cost_usd=Decimal(unconfirmed),
+        created_at=instant(created),
+        updated_at=instant(updated),
+        parent=None if parent is None else Parent(parent, call),
+    )

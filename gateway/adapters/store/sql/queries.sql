@@ -1,0 +1,83 @@
+-- name: prepare
+-- What every connection that writes begins with. A WAL that a checkpoint has emptied shrinks to 64 MiB.
+PRAGMA foreign_keys = ON;
+PRAGMA journal_size_limit = 67108864;
+
+-- name: write_ahead
+PRAGMA journal_mode = WAL;
+
+-- name: durable_process
+-- Survives the death of the process: what was committed is with the kernel.
+PRAGMA synchronous = NORMAL;
+
+-- name: durable_machine
+-- Survives the death of the machine: every commit waits for the disk.
+PRAGMA synchronous = FULL;
+
+-- name: tables
+SELECT count(*) FROM sqlite_schema;
+
+-- name: application
+PRAGMA application_id;
+
+-- name: append_event
+INSERT INTO events (run_id, seq, body) VALUES (?, ?, ?);
+
+-- name: upsert_run
+-- What a run is pinned to (agent, model, parent, its beginning) never changes.
+INSERT INTO runs (
+  id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+  status = excluded.status,
+  reason = excluded.reason,
+  turns = excluded.turns,
+  tool_runs = excluded.tool_runs,
+  cost_usd = excluded.cost_usd,
+  unconfirmed_cost_usd = excluded.unconfirmed_cost_usd,
+  updated_at = excluded.updated_at;
+
+-- name: claim_key
+INSERT INTO keys (key, fingerprint, run_id, created_at) VALUES (?, ?, ?, ?);
+
+-- name: keep_answer
+-- The first answer stands.
+UPDATE keys SET status = coalesce(status, ?), body = coalesce(body, ?) WHERE key = ?;
+
+-- name: claimed
+SELECT fingerprint, run_id, status, body FROM keys WHERE key = ?;
+
+-- name: read_events
+SELECT run_id, seq, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: running
+SELECT id FROM runs WHERE status = 'running' ORDER BY created_at, id;
+
+-- name: page
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id
+FROM runs
+WHERE (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_status
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id
+FROM runs
+WHERE status = :status AND (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_agent
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id
+FROM runs
+WHERE agent = :agent AND (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_agent_and_status
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id
+FROM runs
+WHERE agent = :agent AND status = :status AND (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;

@@ -1,0 +1,152 @@
+"""The record in one SQLite file: events, the index of runs, and the answers given under idempotency keys.
+
+Writes go through one thread and are committed in groups; reads have a connection and a thread of their own, so that a
+list waits for no write. Only one gateway at a time has the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from gateway.adapters.store.cursor import behind, parse
+from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
+from gateway.adapters.store.rows import Row, entry_from, row_of
+from gateway.adapters.store.statements import named_statements, sql_folder
+from gateway.adapters.store.writer import Writer
+from gateway.core.errors import Unavailable, WrongState
+from gateway.core.ports import Claim, Entry, Key, Record
+from gateway.core.run import Status
+
+T = TypeVar("T")
+
+NO_LIMIT = -1
+
+
+class SqliteStore:
+    """EventLog, Index and Answers. Open one with `SqliteStore.open`; it is its own async context manager."""
+
+    def __init__(self, opened: Opened, sql: dict[str, str]) -> None:
+        self._path = opened.path
+        self._sql = sql
+        self._lock = opened.lock
+        self._writer = Writer(opened.writing, functools.partial(unavailable, opened.path))
+        self._reading = opened.reading
+        self._reader = ThreadPoolExecutor(1, "store-reader")
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path | str, *, durability: Durability = "process") -> Self:
+        """Open the file, or create it and its directory. Raises Unavailable in one sentence.
+
+        `process` survives the death of the process, `machine` also that of the machine.
+        """
+        sql = named_statements(sql_folder() / "queries.sql")
+        return cls(await asyncio.to_thread(open_files, path, durability, sql), sql)
+
+    async def close(self) -> None:
+        """Finish what was asked for and let go of the file. The writer is last: its end empties the write-ahead log."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._reader.shutdown)
+        self._reading.close()
+        await self._writer.close()
+        self._lock.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def commits(self) -> int:
+        """How many transactions there were: fewer than appends, where runs shared one."""
+        return self._writer.commits
+
+    # --- EventLog ---------------------------------------------------------------------------------------------------
+
+    async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
+        """As the port says. A caller that is cancelled while it waits does not know whether the records are in: they
+        are all in or all out. Shield the call where that matters."""
+        events = [(record.run_id, record.seq, record.body) for record in records]
+        row = None if entry is None else row_of(entry)
+        claim = key and (key.key, key.fingerprint, records[0].run_id, time.time_ns() // 1000)
+        await self._writer.write(functools.partial(self._append, events, row, claim))
+
+    def _append(self, events: list[Row], row: Row | None, claim: Row | None, connection: sqlite3.Connection) -> None:
+        try:
+            if row is not None:
+                connection.execute(self._sql["upsert_run"], row)
+            if claim is not None:
+                connection.execute(self._sql["claim_key"], claim)
+            connection.executemany(self._sql["append_event"], events)
+        except sqlite3.IntegrityError as error:
+            raise conflict(error, events[0]) from error
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        rows = await self._select("read_events", (run_id, after, NO_LIMIT if limit is None else limit))
+        return [Record(*row) for row in rows]
+
+    # --- Index ------------------------------------------------------------------------------------------------------
+
+    async def page(
+        self, *, status: Status | None, agent: str | None, before: str | None, limit: int
+    ) -> tuple[list[Entry], str | None]:
+        cursor = parse(before)
+        filters = [name for name, value in (("agent", agent), ("status", status)) if value is not None]
+        query = "page_of_" + "_and_".join(filters) if filters else "page"
+        values = {"status": status and str(status), "agent": agent, "created_at": cursor.created_us, "id": cursor.id}
+        rows = await self._select(query, {**values, "limit": limit + 1})
+        entries = [entry_from(row) for row in rows[:limit]]
+        return entries, behind(entries[-1]) if len(rows) > limit > 0 else None
+
+    async def running(self) -> list[str]:
+        return [id_ for (id_,) in await self._select("running", ())]
+
+    # --- Answers ----------------------------------------------------------------------------------------------------
+
+    async def claimed(self, key: str) -> Claim | None:
+        rows = await self._select("claimed", (key,))
+        return Claim(*rows[0]) if rows else None
+
+    async def keep(self, key: str, status: int, body: bytes) -> None:
+        """The first answer kept stands. Raises WrongState for a key that nobody claimed."""
+        await self._writer.write(functools.partial(self._keep, key, status, body))
+
+    def _keep(self, key: str, status: int, body: bytes, connection: sqlite3.Connection) -> None:
+        if not connection.execute(self._sql["keep_answer"], (status, body, key)).rowcount:
+            raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _select(self, query: str, values: Any) -> list[Row]:
+        return await self._read(lambda: self._reading.execute(self._sql[query], values).fetchall())
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise Unavailable("The store is closed.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        except sqlite3.Error as error:
+            raise unavailable(self._path, error) from error
+
+
+def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:
+    """Which promise of the port the append would have broken."""
+    run_id, seq, _ = first
+    if error.sqlite_errorname == "SQLITE_CONSTRAINT_FOREIGNKEY":
+        return WrongState(f"run {run_id} is not in the index: its first records come with an entry.")
+    if "keys.key" in str(error):
+        return WrongState("the idempotency key was claimed by another request.", code="key_claimed")
+    return WrongState(f"record {seq} of run {run_id} is taken: somebody else drives this run.", code="seq_taken")

@@ -1,0 +1,295 @@
+"""What only SQLite promises: one gateway a file, what is left after kill -9, and commits that runs share."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from gateway.adapters.store.opening import Durability, open_files
+from gateway.adapters.store.sqlite import SqliteStore
+from gateway.adapters.store.statements import named_statements, sql_folder
+from gateway.core.errors import Unavailable
+from gateway.core.ports import Entry, Record
+from gateway.core.run import Status
+
+NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
+
+
+def entry(run_id: str, turns: int = 0) -> Entry:
+    return Entry(
+        id=run_id,
+        agent="files",
+        model="plan",
+        status=Status.RUNNING,
+        reason=None,
+        turns=turns,
+        tool_runs=0,
+        cost_usd=Decimal(0),
+        unconfirmed_cost_usd=Decimal(0),
+        created_at=NOON,
+        updated_at=NOON,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    async with await SqliteStore.open(path) as store:
+        yield store
+
+
+# --- the death of the process ---------------------------------------------------------------------------------------
+
+APPENDS_FOR_EVER = """
+import asyncio, itertools, sys
+from decimal import Decimal
+from datetime import UTC, datetime
+from gateway.adapters.store.sqlite import SqliteStore
+from gateway.core.ports import Entry, Record
+from gateway.core.run import Status
+
+async def one_run(store, name):
+    for turn in itertools.count(1):
+        group = [Record(name, seq, b"%d" % seq * 50) for seq in range(turn * 3 - 2, turn * 3 + 1)]
+        row = Entry(id=name, agent="a", model="m", status=Status.RUNNING, reason=None, turns=turn, tool_runs=0,
+            cost_usd=Decimal(turn), unconfirmed_cost_usd=Decimal(0), created_at=datetime.now(UTC),
+            updated_at=datetime.now(UTC))
+        await store.append(group, row)
+        print(name, turn, flush=True)
+
+async def main():
+    store = await SqliteStore.open(sys.argv[1])
+    await asyncio.gather(*(one_run(store, f"r{n}") for n in range(8)))
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that appends for ever, three records at a time, and says which appends were acknowledged."""
+    with subprocess.Popen([sys.executable, "-c", APPENDS_FOR_EVER, path], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("kill_after", [1, 50, 1500])
+async def test_after_kill_9_every_acknowledged_append_is_there_and_nothing_is_torn(path: Path, kill_after: int) -> None:
+    with appending(path) as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(kill_after)]
+        child.send_signal(signal.SIGKILL)
+        lines += child.stdout.read().splitlines()
+    acknowledged = {name: int(turn) for name, turn in (line.split() for line in lines if line.count(" ") == 1)}
+
+    async with await SqliteStore.open(path) as store:
+        entries, _ = await store.page(status=None, agent=None, before=None, limit=100)
+        for found in entries:
+            records = await store.read(found.id)
+            assert records == [Record(found.id, seq, b"%d" % seq * 50) for seq in range(1, found.turns * 3 + 1)]
+            assert found.turns in (acknowledged.get(found.id, 0), acknowledged.get(found.id, 0) + 1)
+        assert set(acknowledged) <= {found.id for found in entries}
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# --- one gateway a file ---------------------------------------------------------------------------------------------
+
+
+async def test_a_second_store_on_the_file_is_refused_by_name_until_the_first_is_closed(path: Path) -> None:
+    async with await SqliteStore.open(path):
+        with pytest.raises(Unavailable, match=r"store\.db is in use: another gateway \(process \d+\) uses it\.$"):
+            await SqliteStore.open(path)
+
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_another_process_holds_the_file_until_it_dies(path: Path) -> None:
+    with appending(path) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with pytest.raises(Unavailable, match=f"process {child.pid}"):
+            await SqliteStore.open(path)
+
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_a_link_to_the_file_is_the_same_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(path)
+    async with await SqliteStore.open(path):
+        with pytest.raises(Unavailable, match="another gateway"):
+            await SqliteStore.open(tmp_path / "link.db")
+
+
+# --- commits --------------------------------------------------------------------------------------------------------
+
+
+async def test_appends_of_concurrent_runs_share_commits(store: SqliteStore) -> None:
+    await asyncio.gather(*(store.append([Record(f"r{n}", 1, b"x")], entry(f"r{n}")) for n in range(200)))
+
+    assert store.commits <= 20
+
+
+async def test_a_lone_append_is_committed_at_once(store: SqliteStore) -> None:
+    for seq in range(1, 6):
+        await store.append([Record("r1", seq, b"x")], entry("r1"))
+
+    assert store.commits == 5
+
+
+async def test_more_appends_than_the_queue_holds_wait_and_none_is_lost(store: SqliteStore) -> None:
+    await asyncio.gather(*(store.append([Record(f"r{n}", 1, b"x")], entry(f"r{n}")) for n in range(2500)))
+
+    assert len(await store.running()) == 2500
+
+
+async def test_what_an_append_writes_does_not_grow_with_the_run(store: SqliteStore, path: Path) -> None:
+    log = path.with_name("store.db-wal")
+
+    async def written_by_ten_appends(first: int) -> int:
+        before = log.stat().st_size
+        for seq in range(first, first + 10):
+            await store.append([Record("r1", seq, b"x" * 100)], entry("r1", seq))
+        return log.stat().st_size - before
+
+    short = await written_by_ten_appends(1)
+    await store.append([Record("r1", seq, b"x" * 100) for seq in range(11, 2011)], None)
+
+    assert await written_by_ten_appends(2011) <= short * 2
+
+
+async def test_a_list_does_not_wait_for_a_write(store: SqliteStore, path: Path) -> None:
+    await store.append([Record("r1", 1, b"x")], entry("r1"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        held_up = asyncio.ensure_future(store.append([Record("r1", 2, b"x")], None))
+
+        assert await store.running() == ["r1"]
+        assert not held_up.done()
+
+        other.execute("ROLLBACK")
+        await held_up
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("machine", 2)])
+def test_durability_is_how_far_a_commit_waits(path: Path, durability: Durability, synchronous: int) -> None:
+    opened = open_files(path, durability, named_statements(sql_folder() / "queries.sql"))
+
+    assert opened.writing.execute("PRAGMA synchronous").fetchone() == (synchronous,)
+    assert opened.writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    opened.reading.close()
+    opened.writing.close()
+    opened.lock.release()
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def disk_full_at(size: int) -> Iterator[None]:
+    """No file of this process grows beyond the size: what a full disk looks like to SQLite."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_a_full_disk_is_said_in_words_and_the_store_goes_on_when_there_is_room(store: SqliteStore) -> None:
+    await store.append([Record("r1", 1, b"small")], entry("r1"))
+    with disk_full_at(1_000_000):
+        appends = [store.append([Record(f"big{n}", 1, b"x" * 900_000)], entry(f"big{n}")) for n in range(4)]
+        failures = await asyncio.gather(*appends, return_exceptions=True)
+
+    assert any(isinstance(failure, Unavailable) and "full" in str(failure) for failure in failures)
+    await store.append([Record("r1", 2, b"small")], entry("r1"))
+    assert len(await store.read("r1")) == 2
+    for n, failure in enumerate(failures):
+        assert len(await store.read(f"big{n}")) == (failure is None)
+
+
+async def test_a_directory_that_does_not_exist_is_created(tmp_path: Path) -> None:
+    await (await SqliteStore.open(tmp_path / "a" / "b" / "store.db")).close()
+
+    assert (tmp_path / "a" / "b" / "store.db").exists()
+
+
+async def refusal(path: Path) -> str:
+    with pytest.raises(Unavailable) as refused:
+        await SqliteStore.open(path)
+    sentence = str(refused.value)
+    assert str(path) in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_text("notes of mine\n" * 100)
+
+    assert "it is not a SQLite database" in await refusal(path)
+    assert path.read_text() == "notes of mine\n" * 100
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("CREATE TABLE bookmarks (url)")
+    before = path.read_bytes()
+
+    assert "it is a database of another program" in await refusal(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_database_of_a_newer_gateway_is_refused(path: Path) -> None:
+    await (await SqliteStore.open(path)).close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 999")
+
+    assert "was written by a newer gateway (its schema is 999, this one knows" in await refusal(path)
+
+
+async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.db").mkdir()
+
+    assert "cannot be used" in await refusal(tmp_path / "file" / "store.db")
+    assert "it cannot be opened or created" in await refusal(tmp_path / "folder.db")
+
+
+async def test_a_refused_opener_keeps_no_lock(path: Path) -> None:
+    path.write_text("not a database, " * 100)
+    await refusal(path)
+    path.unlink()
+
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_a_damaged_file_is_said_in_words(path: Path) -> None:
+    async with await SqliteStore.open(path) as store:
+        for n in range(100):
+            await store.append([Record(f"r{n}", 1, b"x" * 1000)], entry(f"r{n}"))
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 :] = b"\xff" * (len(content) - 4096 * 3)
+    path.write_bytes(content)
+
+    async with await SqliteStore.open(path) as store:
+        with pytest.raises(Unavailable, match="it is damaged"):
+            await asyncio.gather(*(store.read(f"r{n}") for n in range(100)))
