@@ -16,6 +16,7 @@ from gateway.core import events as e
 from gateway.core.calls import outstanding, waiting_for_verdict
 from gateway.core.codec import args_hash
 from gateway.core.errors import BadRequest, NotFound, WrongState
+from gateway.core.pricing import total
 from gateway.core.run import MAX_TURNS_MAX, Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
 from gateway.core.stopping import Stop, driven_seconds
 
@@ -216,10 +217,10 @@ def stop(run: Run, why: Stop, now: datetime, *, unconfirmed_usd: Decimal | None 
         status=why.status,
         reason=reason_of(why.interruption),
         turns=run.turns,
-        cost_usd=run.cost_usd,
+        cost_usd=total(run.cost_usd),
         interruption=why.interruption,
         error=why.error,
-        unconfirmed_usd=run.unconfirmed_cost_usd if unconfirmed_usd is None else unconfirmed_usd,
+        unconfirmed_usd=total(run.unconfirmed_cost_usd if unconfirmed_usd is None else unconfirmed_usd),
         time=now,
     )
 

@@ -54,4 +54,9 @@ def cost(price: Price, usage: Usage) -> Decimal:
         + price.output * (usage.completion_tokens - usage.reasoning_tokens)
         + reasoning_rate * usage.reasoning_tokens
     )
-    return (millionths / MILLION).normalize() + ZERO
+    return total(millionths / MILLION)
+
+
+def total(*amounts: Decimal) -> Decimal:
+    """The sum as it is published: without trailing zeros, and never in powers of ten above one."""
+    return sum(amounts, ZERO).normalize() + ZERO
