@@ -34,7 +34,7 @@ def why(run: Run) -> str | None:
 
 
 def why_interrupted(run: Run) -> str | None:
-    match run.interruption:
+    match interruption := run.interruption:
         case MaxTurns(max_turns):
             return f"It used {plural(run.turns, 'turn')}, and max_turns is {max_turns}."
         case MaxBudget(limit, spent):
@@ -55,13 +55,13 @@ def why_interrupted(run: Run) -> str | None:
             return f"The model cannot be reached: {message}"
         case None:
             return None
-        case other:
-            assert_never(other)
+        case _:
+            assert_never(interruption)
 
 
 def what_next(run: Run) -> str | None:
     """What to do about it, with the command; None where nothing is left to do."""
-    match run.interruption:
+    match interruption := run.interruption:
         case None:
             return None
         case MaxTurns(max_turns):
@@ -81,8 +81,8 @@ def what_next(run: Run) -> str | None:
             return f"Raise the deadline: gateway resume {run.id} --deadline-seconds {seconds * 2:g}"
         case Cancelled() | StopRule() | ProviderDown():
             return f"Go on: gateway resume {run.id}"
-        case other:
-            assert_never(other)
+        case _:
+            assert_never(interruption)
 
 
 def plural(count: int, noun: str) -> str:

@@ -167,6 +167,10 @@ class Index(Protocol):
         """The ids of the runs whose status is `running`, oldest first."""
         ...
 
+    async def count(self, reason: str) -> int:
+        """How many runs have stopped for this reason and wait."""
+        ...
+
 
 class Answers(Protocol):
     """The answers given under an Idempotency-Key."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from gateway.core.calls import waiting_for_verdict
 from gateway.core.codec import args_hash
@@ -16,53 +16,11 @@ from gateway.core.messages import Message
 from gateway.core.ports import Entry
 from gateway.core.pricing import Usage
 from gateway.core.run import Interruption, Limits, Parent, Policies, Run, Status
+from gateway.service.agents import ChangedPolicies, StartRun, ToolDefinition
 
-Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
+__all__ = ["ChangedPolicies", "RaisedLimits", "StartRun", "ToolDefinition", "ToolOutput"]
+
 Reason = Annotated[str, Meta(max_length=2000)]
-
-
-class FunctionDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A function that the model may call: its parameters are a JSON Schema of an object."""
-
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    description: str = ""
-    parameters: dict[str, Any] = {"type": "object", "properties": {}}
-    strict: bool | None = None
-
-
-class ToolDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that the client runs itself: the run stops at its calls and takes their outputs."""
-
-    type: Literal["function"]
-    function: FunctionDefinition
-
-
-class ChangedPolicies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Policies that differ from the agent's."""
-
-    dedupe: Literal["off", "read_only", "all"] | UnsetType = UNSET
-    tool_errors: Literal["worded", "vague", "fatal"] | UnsetType = UNSET
-    on_permanent_error: Literal["tell_once", "stop", "tell_model"] | UnsetType = UNSET
-    approval: Literal["ask", "auto", "deny"] | UnsetType = UNSET
-    refusal: Literal["worded", "silent"] | UnsetType = UNSET
-
-
-class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Start a run of an agent, or of the default agent with another model, system prompt or set of tools.
-
-    `tools` takes names of the agent's own tools, and definitions of tools that the client runs itself.
-    """
-
-    input: Text | Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
-    agent: str | None = None
-    model: str | None = None
-    system: str | None = None
-    tools: Annotated[list[str | ToolDefinition], Meta(max_length=256)] | None = None
-    limits: RaisedLimits = RaisedLimits()
-    policies: ChangedPolicies = ChangedPolicies()
-    stream: bool | None = None
-    cancel_on_disconnect: bool = False
-    metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
 
 
 class GiveVerdict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from the log, so a slow one costs a bounded queue and nothing else."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -62,7 +62,7 @@ class Feed:
                 del self._subscriptions[run_id]
 
 
-async def history(log: EventLog, run_id: str, after: int) -> AsyncIterator[Record]:
+async def history(log: EventLog, run_id: str, after: int) -> AsyncGenerator[Record, None]:
     """The recorded events above `after`, a page at a time."""
     while records := await log.read(run_id, after, PAGE_EVENTS):
         for record in records:
@@ -70,7 +70,7 @@ async def history(log: EventLog, run_id: str, after: int) -> AsyncIterator[Recor
         after = records[-1].seq
 
 
-async def watch(feed: Feed, log: EventLog, run_id: str, after: int, *, follow: bool) -> AsyncIterator[Item]:
+async def watch(feed: Feed, log: EventLog, run_id: str, after: int, *, follow: bool) -> AsyncGenerator[Item, None]:
     """Records above `after` and, once caught up, what happens now. Ends when the run has stopped, unless `follow`.
 
     Each record comes once and in order, whatever was dropped on the way: a gap is read from the log.
@@ -92,7 +92,7 @@ async def watch(feed: Feed, log: EventLog, run_id: str, after: int, *, follow: b
                 yield record
 
 
-async def caught_up(log: EventLog, record: Record, last: int) -> AsyncIterator[Record]:
+async def caught_up(log: EventLog, record: Record, last: int) -> AsyncGenerator[Record, None]:
     if record.seq <= last:
         return
     if record.seq == last + 1:

@@ -114,6 +114,9 @@ class SqliteStore:
     async def running(self) -> list[str]:
         return [id_ for (id_,) in await self._select("running", ())]
 
+    async def count(self, reason: str) -> int:
+        return (await self._select("count_of_reason", (reason,)))[0][0]
+
     # --- Answers ----------------------------------------------------------------------------------------------------
 
     async def claimed(self, key: str) -> Claim | None:

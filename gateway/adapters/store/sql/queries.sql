@@ -54,6 +54,9 @@ SELECT run_id, seq, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq L
 -- name: running
 SELECT id FROM runs WHERE status = 'running' ORDER BY created_at, id;
 
+-- name: count_of_reason
+SELECT count(*) FROM runs WHERE reason = ?;
+
 -- name: page
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
   created_at, updated_at, parent_run_id, parent_call_id

@@ -25,6 +25,7 @@ CREATE INDEX runs_newest ON runs (created_at);
 CREATE INDEX runs_of_status ON runs (status, created_at);
 CREATE INDEX runs_of_agent ON runs (agent, created_at);
 CREATE INDEX runs_of_agent_and_status ON runs (agent, status, created_at);
+CREATE INDEX runs_of_reason ON runs (reason) WHERE reason IS NOT NULL;
 CREATE INDEX runs_running ON runs (created_at) WHERE status = 'running';
 
 CREATE TABLE events (

@@ -1,0 +1,219 @@
+"""Where everything is wired, by hand and in one place: adapters, service, edge, and the process around them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.adapters.providers.openai import OpenAIModel, make_session
+from gateway.adapters.providers.settings import ProviderSettings
+from gateway.adapters.store.sqlite import SqliteStore
+from gateway.adapters.tools.sample import write_workspace
+from gateway.adapters.tools.tool import Tool
+from gateway.adapters.tools.toolbox import LocalToolbox
+from gateway.adapters.tools.workspace import workspace_tools
+from gateway.config import AgentConfig, Config, ConfigError
+from gateway.core.errors import GatewayError
+from gateway.edge.answers import IdempotentAnswers
+from gateway.edge.auth import guard
+from gateway.edge.openapi import serve as serve_openapi
+from gateway.edge.problems import problems
+from gateway.edge.routes import Route, register, run_routes, system_routes
+from gateway.edge.run_routes import RunRoutes
+from gateway.edge.system_routes import SystemRoutes
+from gateway.metrics import Metrics
+from gateway.service.agents import Agent, Agents
+from gateway.service.feed import Feed
+from gateway.service.ports import Ports
+from gateway.service.runs import Runs
+from scripted.app import create_app as create_scripted
+from scripted.app import serving as serving_scripted
+
+log = logging.getLogger(__name__)
+
+VERSION = version("agent-sidecar")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+# --- from configuration to parts ------------------------------------------------------------------------------------
+
+
+def agent_tools(name: str, config: AgentConfig) -> dict[str, Tool]:
+    """The tools of one agent by name. Raises ConfigError for a name that no tool has."""
+    if config.workspace is None:
+        return {}
+    folder = Path(config.workspace)
+    if not folder.exists():
+        write_workspace(folder)
+    tools = {tool.spec.name: tool for tool in workspace_tools(folder)}
+    for wanted in config.tools or ():
+        if wanted not in tools:
+            raise ConfigError(f"agents.{name}.tools: there is no tool {wanted}; the tools are {', '.join(tools)}.")
+    return {wanted: tools[wanted] for wanted in config.tools or tools}
+
+
+def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
+    return Agent(
+        name=name,
+        model=config.model,
+        system=config.system,
+        tools=tuple(tool.spec for tool in tools.values()),
+        limits=config.limits,
+        policies=config.policies,
+    )
+
+
+@asynccontextmanager
+async def provider_of(config: Config) -> AsyncIterator[ProviderSettings]:
+    """The configured provider, or the scripted one, served from this process on a free port of the loopback."""
+    if config.provider is not None:
+        yield config.provider
+        return
+    async with serving_scripted(create_scripted()) as base_url:
+        yield ProviderSettings(name="scripted", base_url=f"{base_url}/v1")
+
+
+class DefaultModel:
+    """The model for agents that name none: the configured one, or the first that the provider lists."""
+
+    def __init__(self, configured: str | None, model: OpenAIModel) -> None:
+        self._name = configured
+        self._model = model
+
+    async def __call__(self) -> str:
+        if self._name is None:
+            models = await self._model.models()
+            if not models:
+                raise ConfigError("the provider lists no models: set LLM_MODEL, or model in the configuration.")
+            self._name = models[0]
+        return self._name
+
+
+# --- the application ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def assembled(config: Config) -> AsyncIterator[tuple[web.Application, Runs]]:
+    """The application with everything it needs open, and everything closed in reverse order afterwards."""
+    async with AsyncExitStack() as stack:
+        tools = {name: agent_tools(name, agent) for name, agent in config.agents.items()}
+        agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
+        store = await SqliteStore.open(config.store.path, durability=config.store.durability)
+        stack.push_async_callback(store.close)
+        settings = await stack.enter_async_context(provider_of(config))
+        model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
+        toolbox = LocalToolbox(tools)
+        stack.callback(toolbox.close)
+        feed, metrics = Feed(), Metrics([agent.name for agent in agents])
+        ports = Ports(log=store, model=model, toolbox=toolbox, clock=utc_now, observers=(feed, metrics))
+        runs = Runs(ports, store, active_max=config.server.runs_active_max)
+        stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
+        routes = RunRoutes(
+            runs=runs,
+            agents=Agents(agents, config.prices, DefaultModel(config.model, model)),
+            feed=feed,
+            log=store,
+            index=store,
+            answers=IdempotentAnswers(store),
+            clock=utc_now,
+        )
+        yield application(config, routes, system(metrics, store, model)), runs
+
+
+def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
+    async def expose() -> tuple[bytes, str]:
+        return metrics.expose(approvals_pending=await store.count("approval"))
+
+    async def store_answers() -> str | None:
+        return await words_of(store.count("approval"))
+
+    async def provider_answers() -> str | None:
+        return await words_of(model.models())
+
+    return SystemRoutes(version=VERSION, expose=expose, probes={"store": store_answers, "provider": provider_answers})
+
+
+async def words_of(probe: object) -> str | None:
+    """None if the awaited probe succeeds, else what it says."""
+    try:
+        await probe  # type: ignore[misc]
+    except GatewayError as error:
+        return str(error)
+    return None
+
+
+def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Application:
+    app = web.Application(
+        middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
+        client_max_size=config.server.request_bytes_max,
+    )
+    routes: list[Route] = run_routes(runs)
+    routes += system_routes(system, serve_openapi(routes, VERSION))
+    register(app, routes)
+    return app
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+async def serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first."""
+    stopping = asyncio.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
+    async with assembled(config) as (app, runs):
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, config.server.host, config.server.port)
+            await site.start()
+            runs.recover()
+            print(f"gateway listening on {address_of(runner, config)}", flush=True)  # noqa: T201
+            await stopping.wait()
+            await site.stop()
+            await runs.close(config.server.shutdown_grace_seconds)
+        finally:
+            await runner.cleanup()
+
+
+def address_of(runner: web.AppRunner, config: Config) -> str:
+    port = runner.addresses[0][1] if runner.addresses else config.server.port
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    return f"http://{host}:{port}"
+
+
+def main(config: Config) -> None:
+    """Serve in this process; blocks. Raises ConfigError, or GatewayError for a store or port that cannot be had."""
+    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if not is_loopback(config.server.host) and not config.server.keys:
+        raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
+    try:
+        run_loop(config)
+    except OSError as error:
+        where = f"{config.server.host}:{config.server.port}"
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}.") from error
+
+
+def run_loop(config: Config) -> None:
+    if sys.platform == "win32":
+        asyncio.run(serve(config))
+        return
+    import uvloop
+
+    uvloop.run(serve(config))

@@ -1,0 +1,174 @@
+"""Configuration: TOML files and a few environment variables, decoded once into one tree of Structs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from gateway.adapters.providers.settings import ProviderSettings
+from gateway.core.commands import check_limits
+from gateway.core.errors import BadRequest, GatewayError
+from gateway.core.pricing import Price
+from gateway.core.run import Limits, Policies
+from gateway.edge.auth import ApiKey
+
+SAMPLE_SYSTEM = "You answer questions about the files in one directory. Use the tools."
+SAMPLE_PRICE = {"input": 2.0, "output": 12.0}
+ENV_PREFIX = "env:"
+
+Bytes = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class ConfigError(GatewayError):
+    """The configuration cannot be used; the message names the file, the field and what is wrong."""
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Without `keys` the gateway serves this machine only, and any of its programs."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8787
+    keys: tuple[ApiKey, ...] = ()
+    request_bytes_max: Bytes = 8 * 1024 * 1024
+    runs_active_max: Annotated[int, Meta(ge=1)] = 512
+    shutdown_grace_seconds: Seconds = 10.0
+
+
+class StoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`durability`: `process` survives kill -9, `machine` also a power cut, at the price of an fsync a commit."""
+
+    path: str = ".gateway/runs.db"
+    durability: Literal["process", "machine"] = "process"
+
+
+class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`workspace` is the folder that the file tools work on; `tools` names the ones to use, all of them if left out."""
+
+    model: str | None = None
+    system: str | None = None
+    workspace: str | None = None
+    tools: tuple[str, ...] | None = None
+    limits: Limits = Limits()
+    policies: Policies = Policies()
+
+
+class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`provider` None is the scripted provider, embedded. `model` is for agents that name none; if it is left out too,
+    the first model that the provider lists."""
+
+    server: ServerConfig = ServerConfig()
+    store: StoreConfig = StoreConfig()
+    provider: ProviderSettings | None = None
+    model: str | None = None
+    agents: dict[str, AgentConfig] = field(default_factory=dict[str, AgentConfig])
+    prices: dict[str, Price] = field(default_factory=dict[str, Price])
+    log: LogConfig = LogConfig()
+
+
+def load(path: str | None = None, env: Mapping[str, str] = os.environ) -> Config:
+    """The configuration of this file, of `$GATEWAY_CONFIG`, or the sample one. Raises ConfigError."""
+    path = path or env.get("GATEWAY_CONFIG")
+    file = Path(path) if path else None
+    tree = read_tree(file) if file else {}
+    overlay_env(tree, env)
+    fill_in_sample(tree)
+    folder = file.parent if file else Path()
+    return checked(resolve_paths(decode(resolve_secrets(tree, env), str(file or "the configuration")), folder))
+
+
+def read_tree(file: Path, depth: int = 0) -> dict[str, Any]:
+    """A TOML file with the files that it includes below it."""
+    if depth > 5:
+        raise ConfigError(f"{file}: includes are nested more than 5 deep.")
+    try:
+        tree = msgspec.toml.decode(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}.") from None
+    included: dict[str, Any] = {}
+    for name in tree.pop("include", []):
+        included = merged(included, read_tree(file.parent / name, depth + 1))
+    return merged(included, tree)
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def overlay_env(tree: dict[str, Any], env: Mapping[str, str]) -> None:
+    """`LLM_BASE_URL` is the seam: one line moves everything from scripted to local to hosted."""
+    for variable, name in (("LLM_BASE_URL", "base_url"), ("LLM_API_KEY", "api_key")):
+        if value := env.get(variable):
+            tree.setdefault("provider", {})[name] = value
+    if model := env.get("LLM_MODEL"):
+        tree["model"] = model
+        for agent in tree.get("agents", {}).values():
+            agent["model"] = model
+
+
+def fill_in_sample(tree: dict[str, Any]) -> None:
+    """Without agents there is one over three sample files; without a provider, scripts at the sample price."""
+    if not tree.get("agents"):
+        scripted = "provider" not in tree
+        model = tree.get("model") or ("plan" if scripted else None)
+        tree["agents"] = {"files": {"system": SAMPLE_SYSTEM, "workspace": ".gateway/workspace", "model": model}}
+    if "provider" not in tree:
+        tree.setdefault("prices", {}).setdefault("*", SAMPLE_PRICE)
+
+
+def resolve_secrets(tree: Any, env: Mapping[str, str]) -> Any:
+    """`env:NAME` anywhere stands for the variable, so that no secret need stand in a file."""
+    if isinstance(tree, dict):
+        return {key: resolve_secrets(value, env) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [resolve_secrets(value, env) for value in tree]
+    if isinstance(tree, str) and tree.startswith(ENV_PREFIX):
+        name = tree.removeprefix(ENV_PREFIX)
+        if name not in env:
+            raise ConfigError(f"the configuration says {tree}, and {name} is not set in the environment.")
+        return env[name]
+    return tree
+
+
+def decode(tree: dict[str, Any], name: str) -> Config:
+    try:
+        return msgspec.convert(tree, Config, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{name}: {str(error).replace(' - at `$.', ' - at `')}.") from None
+
+
+def resolve_paths(config: Config, folder: Path) -> Config:
+    """Paths in a file are relative to it."""
+    agents = {
+        name: msgspec.structs.replace(agent, workspace=agent.workspace and str(folder / agent.workspace))
+        for name, agent in config.agents.items()
+    }
+    store = msgspec.structs.replace(config.store, path=str(folder / config.store.path))
+    return msgspec.structs.replace(config, agents=agents, store=store)
+
+
+def checked(config: Config) -> Config:
+    """What types cannot say. Raises ConfigError."""
+    for name, agent in config.agents.items():
+        try:
+            check_limits(agent.limits)
+        except BadRequest as error:
+            raise ConfigError(f"agents.{name}: {error}") from None
+        if agent.tools and agent.workspace is None:
+            raise ConfigError(f"agents.{name}.tools needs agents.{name}.workspace: the folder that they work on.")
+    return config

@@ -1,0 +1,161 @@
+"""The table of routes: the router and /openapi.json are made from the same rows. A new route is one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+from msgspec import Struct
+
+from gateway.edge.problems import Handler
+from gateway.edge.run_routes import RunRoutes
+from gateway.edge.system_routes import SystemRoutes
+from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
+
+
+class Param(Struct, frozen=True):
+    """A query parameter or header, with its JSON Schema."""
+
+    name: str
+    about: str
+    schema: dict[str, Any]
+    where: str = "query"
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """`answers` are the successful statuses and their bodies; `errors` the others that a client may see."""
+
+    method: str
+    path: str
+    handler: Handler
+    about: str
+    body: type | None = None
+    body_required: bool = True
+    answers: dict[int, Any]
+    errors: tuple[int, ...] = ()
+    params: tuple[Param, ...] = ()
+    streams: str | None = None
+
+
+WAIT = Param(
+    "wait", "Seconds to wait for the run to stop; 202 if it has not.", {"type": "number", "minimum": 0, "maximum": 3600}
+)
+KEY = Param("Idempotency-Key", "The same key and body are carried out once.", {"type": "string"}, "header")
+AFTER = Param(
+    "after", "The seq of the last event seen; Last-Event-ID says the same.", {"type": "integer", "minimum": 0}
+)
+FOLLOW = Param("follow", "1 goes on through resumes.", {"type": "string", "enum": ["0", "1", "true", "false"]})
+STATUS = Param(
+    "status",
+    "Only runs with this status.",
+    {
+        "type": "string",
+        "enum": ["running", "completed", "failed", "max_turns_exceeded", "budget_exceeded", "interrupted"],
+    },
+)
+AGENT = Param("agent", "Only runs of this agent.", {"type": "string"})
+CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
+LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": 200})
+
+COMMAND_ERRORS = (400, 404, 409, 413, 503)
+
+
+def command(path: str, handler: Handler, about: str, body: type, *, body_required: bool = True) -> Route:
+    """A call that changes a run: they share their answers and errors."""
+    return Route(
+        method="POST",
+        path=f"/v1/runs/{{run_id}}/{path}",
+        handler=handler,
+        about=about,
+        body=body,
+        body_required=body_required,
+        answers={200: RunBody, 202: RunBody},
+        errors=COMMAND_ERRORS,
+        params=(WAIT,),
+    )
+
+
+def run_routes(runs: RunRoutes) -> list[Route]:
+    return [
+        Route(
+            method="POST",
+            path="/v1/runs",
+            handler=runs.start,
+            about="Start a run: 201 at once; with `wait`, when it has stopped; with Accept: text/event-stream, live.",
+            body=StartRun,
+            answers={200: "text/event-stream", 201: RunBody, 202: RunBody},
+            errors=(400, 409, 413, 422, 429, 503),
+            params=(WAIT, KEY),
+        ),
+        Route(
+            method="GET",
+            path="/v1/runs",
+            handler=runs.page,
+            about="List runs, newest first.",
+            answers={200: RunPage},
+            errors=(400, 503),
+            params=(STATUS, AGENT, CURSOR, LIMIT),
+        ),
+        Route(
+            method="GET",
+            path="/v1/runs/{run_id}",
+            handler=runs.get,
+            about="One whole run.",
+            answers={200: RunBody},
+            errors=(400, 404, 503),
+            params=(WAIT,),
+        ),
+        Route(
+            method="GET",
+            path="/v1/runs/{run_id}/events",
+            handler=runs.events,
+            about="The trace, until the run stops: JSON lines, or events with Accept: text/event-stream.",
+            answers={200: "application/x-ndjson", 204: None},
+            errors=(400, 404, 503),
+            params=(AFTER, FOLLOW),
+        ),
+        command("approve", runs.approve, "Approve a call that waits, or run one in doubt again.", GiveVerdict),
+        command("reject", runs.reject, "Reject a call that waits, or skip one in doubt.", GiveVerdict),
+        command("resume", runs.resume, "Go on, with raised limits if a cap stopped it.", Resume, body_required=False),
+        command("cancel", runs.cancel, "Stop a run that is driven or waits.", Cancel, body_required=False),
+        command("tool_outputs", runs.tool_outputs, "Post what came back from calls made elsewhere.", PostOutputs),
+    ]
+
+
+def system_routes(system: SystemRoutes, openapi: Handler) -> list[Route]:
+    return [
+        Route(
+            method="GET",
+            path="/metrics",
+            handler=system.metrics,
+            about="Prometheus metrics.",
+            answers={200: "text/plain"},
+        ),
+        Route(
+            method="GET",
+            path="/healthz",
+            handler=system.healthz,
+            about="Whether the process lives.",
+            answers={200: "application/json"},
+        ),
+        Route(
+            method="GET",
+            path="/readyz",
+            handler=system.readyz,
+            about="Whether it can take runs: store and provider answer.",
+            answers={200: "application/json"},
+            errors=(503,),
+        ),
+        Route(
+            method="GET",
+            path="/openapi.json",
+            handler=openapi,
+            about="This description.",
+            answers={200: "application/json"},
+        ),
+    ]
+
+
+def register(app: web.Application, routes: list[Route]) -> None:
+    for route in routes:
+        app.router.add_route(route.method, route.path, route.handler)

@@ -1,0 +1,188 @@
+"""The calls of /v1/runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from aiohttp import web
+
+from gateway.core.errors import BadRequest
+from gateway.core.ports import Clock, EventLog, Index, Key
+from gateway.core.run import Run, Status
+from gateway.edge.answers import IdempotentAnswers, key_of
+from gateway.edge.bodies import decode, flag_param, json_response, number_param, only_params
+from gateway.edge.streaming import last_event_id, send_lines, send_sse, wants_sse
+from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunPage, StartRun, run_body
+from gateway.service.agents import Agents
+from gateway.service.feed import Feed, Item, watch
+from gateway.service.runs import Runs
+
+WAIT_SECONDS_MAX = 3600.0
+PAGE_RUNS_MAX = 200
+CLIENT_GONE = "the client went away"
+
+T = TypeVar("T")
+
+
+async def unhurried(work: Coroutine[Any, Any, T]) -> T:
+    """Finish what changes a run even if the client goes away meanwhile: half a command would be worse than one."""
+    return await asyncio.shield(asyncio.ensure_future(work))
+
+
+class RunRoutes:
+    """Handlers of /v1/runs and below."""
+
+    def __init__(
+        self,
+        *,
+        runs: Runs,
+        agents: Agents,
+        feed: Feed,
+        log: EventLog,
+        index: Index,
+        answers: IdempotentAnswers,
+        clock: Clock,
+    ) -> None:
+        self._runs = runs
+        self._agents = agents
+        self._feed = feed
+        self._log = log
+        self._index = index
+        self._answers = answers
+        self._clock = clock
+
+    # --- starting ---
+
+    async def start(self, request: web.Request) -> web.StreamResponse:
+        only_params(request, frozenset({"wait"}))
+        body = await request.read()
+        order = decode(body, StartRun)
+        key = key_of(request, body)
+        wait_seconds = number_param(request, "wait", 0, least=0, most=WAIT_SECONDS_MAX)
+        if wants_sse(request):
+            return await self._start_streaming(request, order, key)
+
+        async def carry_out(key: Key | None, known_id: str | None) -> web.Response:
+            run = await self._begin(order, key, known_id, stream=False)
+            if not wait_seconds:
+                return self._answer(run, 201)
+            run = await self._wait(run, wait_seconds, order)
+            return self._answer(run, 202 if run.status is Status.RUNNING else 201)
+
+        return await self._answers.answer(key, carry_out)
+
+    async def _begin(self, order: StartRun, key: Key | None, known_id: str | None, *, stream: bool) -> Run:
+        if known_id is not None:
+            return await self._runs.get(known_id)
+        first = await self._agents.first_event(order, stream=stream, now=self._clock())
+        return await unhurried(self._runs.start(f"run_{uuid4().hex[:16]}", first, key))
+
+    async def _wait(self, run: Run, seconds: float, order: StartRun) -> Run:
+        try:
+            return await self._runs.wait(run.id, seconds)
+        except asyncio.CancelledError:
+            await self._client_gone(run, order)
+            raise
+
+    async def _start_streaming(self, request: web.Request, order: StartRun, key: Key | None) -> web.StreamResponse:
+        claim = None if key is None else await self._answers.claimed(key)
+        run = await self._begin(order, key, claim and claim.run_id, stream=True)
+        try:
+            return await send_sse(request, self._watch(run.id, 0, follow=False), run_headers(run))
+        except (asyncio.CancelledError, ConnectionResetError):
+            await self._client_gone(run, order)
+            raise
+
+    async def _client_gone(self, run: Run, order: StartRun) -> None:
+        """A client that goes away does not cancel its run unless it asked for that."""
+        if order.cancel_on_disconnect and (await self._runs.get(run.id)).status is Status.RUNNING:
+            await unhurried(self._runs.cancel(run.id, CLIENT_GONE))
+
+    # --- looking ---
+
+    async def page(self, request: web.Request) -> web.Response:
+        only_params(request, frozenset({"status", "agent", "cursor", "limit"}))
+        status = request.query.get("status")
+        if status is not None and status not in list(Status):
+            raise BadRequest(f"status is {status!r}: it must be one of {', '.join(Status)}.", param="status")
+        entries, cursor = await self._index.page(
+            status=Status(status) if status else None,
+            agent=request.query.get("agent"),
+            before=request.query.get("cursor"),
+            limit=int(number_param(request, "limit", 50, least=1, most=PAGE_RUNS_MAX)),
+        )
+        return json_response(RunPage(runs=entries, next_cursor=cursor))
+
+    async def get(self, request: web.Request) -> web.Response:
+        only_params(request, frozenset({"wait"}))
+        wait_seconds = number_param(request, "wait", 0, least=0, most=WAIT_SECONDS_MAX)
+        run_id = request.match_info["run_id"]
+        run = await (self._runs.wait(run_id, wait_seconds) if wait_seconds else self._runs.get(run_id))
+        return self._answer(run, 200)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        only_params(request, frozenset({"after", "follow"}))
+        after, follow = last_event_id(request), flag_param(request, "follow")
+        run = await self._runs.get(request.match_info["run_id"])
+        if wants_sse(request):
+            if after >= run.seq and run.status is not Status.RUNNING and not follow:
+                return web.Response(status=204)
+            return await send_sse(request, self._watch(run.id, after, follow=follow), run_headers(run))
+        return await send_lines(request, self._watch(run.id, after, follow=follow))
+
+    def _watch(self, run_id: str, after: int, *, follow: bool) -> AsyncGenerator[Item, None]:
+        return watch(self._feed, self._log, run_id, after, follow=follow)
+
+    # --- changing ---
+
+    async def approve(self, request: web.Request) -> web.Response:
+        return await self._judge(request, approved=True)
+
+    async def reject(self, request: web.Request) -> web.Response:
+        return await self._judge(request, approved=False)
+
+    async def _judge(self, request: web.Request, *, approved: bool) -> web.Response:
+        verdict = decode(await request.read(), GiveVerdict)
+        judged = self._runs.judge(
+            request.match_info["run_id"],
+            verdict.call_id,
+            approved=approved,
+            reason=verdict.reason,
+            seen_hash=verdict.args_hash,
+        )
+        return await self._after(request, judged)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        order = decode(await request.read(), Resume)
+        return await self._after(request, self._runs.resume(request.match_info["run_id"], order.limits))
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        order = decode(await request.read(), Cancel)
+        return await self._after(request, self._runs.cancel(request.match_info["run_id"], order.reason))
+
+    async def tool_outputs(self, request: web.Request) -> web.Response:
+        order = decode(await request.read(), PostOutputs)
+        return await self._after(request, self._runs.take_outputs(request.match_info["run_id"], order.outputs))
+
+    async def _after(self, request: web.Request, work: Coroutine[Any, Any, Run]) -> web.Response:
+        """The run after a command; with `?wait=`, once it has stopped again."""
+        try:
+            only_params(request, frozenset({"wait"}))
+            wait_seconds = number_param(request, "wait", 0, least=0, most=WAIT_SECONDS_MAX)
+        except BadRequest:
+            work.close()
+            raise
+        run = await unhurried(work)
+        if wait_seconds and run.status is Status.RUNNING:
+            run = await self._runs.wait(run.id, wait_seconds)
+        return self._answer(run, 202 if wait_seconds and run.status is Status.RUNNING else 200)
+
+    def _answer(self, run: Run, status: int) -> web.Response:
+        return json_response(run_body(run), status, run_headers(run))
+
+
+def run_headers(run: Run) -> dict[str, str]:
+    return {"Location": f"/v1/runs/{run.id}", "X-Run-Id": run.id}

@@ -1,0 +1,182 @@
+"""What Prometheus sees: an observer of the same events that are recorded. Labels are bounded: agents, models, tools,
+statuses and reasons; never runs, users or calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.core import events as e
+from gateway.core.ports import Record
+from gateway.core.run import Run, Status
+
+STOPS: tuple[tuple[Status, str], ...] = (
+    (Status.COMPLETED, "none"),
+    (Status.FAILED, "none"),
+    (Status.MAX_TURNS_EXCEEDED, "max_turns"),
+    (Status.BUDGET_EXCEEDED, "max_budget"),
+    (Status.INTERRUPTED, "approval"),
+    (Status.INTERRUPTED, "cancelled"),
+    (Status.INTERRUPTED, "tool_outputs"),
+    (Status.INTERRUPTED, "in_doubt"),
+    (Status.INTERRUPTED, "deadline"),
+    (Status.INTERRUPTED, "stop_rule"),
+    (Status.INTERRUPTED, "provider_unavailable"),
+)
+"""Every way out: each series exists from the start, at 0, so that a rate over it is right from the first stop."""
+
+TURN_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 20, 30, 50, 100, 200)
+COST_BUCKETS = (0.0001, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 50)
+SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+OVERHEAD_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 1)
+OVERSHOOT_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1)
+MODELS_MAX = 200
+OTHER = "other"
+
+
+class Bounded:
+    """The first `MODELS_MAX` values of a label; the rest are counted together, so that clients cannot grow it."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value in self._known or len(self._known) < MODELS_MAX:
+            self._known.add(value)
+            return value
+        return OTHER
+
+
+class Progress:
+    """What a run had when it was last counted, so that a resumed run adds only what it added since."""
+
+    __slots__ = ("cost_usd", "driven_seconds", "last_event", "turns")
+
+    def __init__(self, run: Run) -> None:
+        self.turns = run.turns
+        self.cost_usd = float(run.cost_usd)
+        self.driven_seconds = run.driven.total_seconds()
+        self.last_event = time.perf_counter()
+
+
+class Metrics:
+    """An Observer. Create one a process."""
+
+    def __init__(self, agents: Sequence[str]) -> None:
+        self.registry = CollectorRegistry()
+        self._progress: dict[str, Progress] = {}
+        self._model = Bounded()
+        self._tool = Bounded()
+        self._define()
+        for agent in agents:
+            self._start_at_zero(agent)
+
+    def _define(self) -> None:
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(name, about, labels, registry=self.registry)
+
+        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(name, about, labels, buckets=buckets, registry=self.registry)
+
+        self.started = counter("gateway_runs_started", "Runs started.", "agent")
+        self.stops = counter("gateway_run_stops", "Stops, by way out.", "agent", "status", "reason")
+        self.active = Gauge("gateway_runs_active", "Runs being driven.", ["agent"], registry=self.registry)
+        self.turns = histogram("gateway_run_turns", "Turns until a stop.", TURN_BUCKETS, "agent", "status")
+        self.run_cost = histogram("gateway_run_cost_usd", "Cost until a stop.", COST_BUCKETS, "agent", "status")
+        self.duration = histogram(
+            "gateway_run_duration_seconds", "Driving time until a stop.", SECONDS_BUCKETS, "agent", "status"
+        )
+        self.cost = counter("gateway_cost_usd", "Money spent, as recorded.", "agent", "model")
+        self.tokens = counter("gateway_tokens", "Tokens, by kind.", "agent", "model", "kind")
+        self.overshoot = histogram("gateway_budget_overshoot_usd", "Spend above the budget.", OVERSHOOT_BUCKETS)
+        self.turn_seconds = histogram("gateway_turn_seconds", "Wait for a reply.", SECONDS_BUCKETS, "model")
+        self.overhead = histogram(
+            "gateway_overhead_seconds", "A turn minus the wait for the provider.", OVERHEAD_BUCKETS
+        )
+        self.requests = counter("gateway_provider_requests", "Requests to the provider.", "provider", "outcome")
+        self.retries = counter("gateway_provider_retries", "Requests that were sent again.")
+        self.tool_runs = counter("gateway_tool_runs", "Answers to tool calls.", "tool", "outcome")
+        self.tool_seconds = histogram("gateway_tool_seconds", "Time in a tool.", SECONDS_BUCKETS, "tool")
+        self.approvals = Gauge("gateway_approvals_pending", "Runs that wait for a verdict.", registry=self.registry)
+
+    def _start_at_zero(self, agent: str) -> None:
+        self.started.labels(agent)
+        self.active.labels(agent)
+        for status, reason in STOPS:
+            self.stops.labels(agent, status.value, reason)
+
+    def expose(self, *, approvals_pending: int) -> tuple[bytes, str]:
+        """The page for a scrape, and its content type."""
+        self.approvals.set(approvals_pending)
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    # --- Observer ---
+
+    def said(self, run: Run, text: str) -> None:
+        return
+
+    def attempted(self, run: Run, outcome: str) -> None:
+        self.requests.labels(run.provider, outcome).inc()
+
+    def recorded(self, run: Run, event: e.Event, record: Record) -> None:
+        match event:
+            case e.RunStarted():
+                self.started.labels(run.agent).inc()
+                self._driven_from(run)
+            case e.RunResumed():
+                self._driven_from(run)
+            case e.TurnStart():
+                return
+            case e.Turn():
+                self._turn(run, event)
+            case e.ToolResult():
+                self._tool_result(event)
+            case e.RunStopped():
+                self._stopped(run, event)
+            case _:
+                pass
+        self._touch(run)
+
+    def _driven_from(self, run: Run) -> None:
+        self.active.labels(run.agent).inc()
+        self._progress[run.id] = Progress(run)
+
+    def _touch(self, run: Run) -> None:
+        if progress := self._progress.get(run.id):
+            progress.last_event = time.perf_counter()
+
+    def _turn(self, run: Run, event: e.Turn) -> None:
+        model = self._model(run.model)
+        self.cost.labels(run.agent, model).inc(float(event.turn_cost_usd))
+        kinds = {
+            "prompt": event.prompt_tokens,
+            "completion": event.completion_tokens,
+            "cached": event.cached_tokens,
+            "reasoning": event.reasoning_tokens,
+        }
+        for kind, count in kinds.items():
+            self.tokens.labels(run.agent, model, kind).inc(count)
+        self.turn_seconds.labels(model).observe(event.ms / 1000)
+        if progress := self._progress.get(run.id):
+            self.overhead.observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
+
+    def _tool_result(self, event: e.ToolResult) -> None:
+        tool = self._tool(event.tool_name)
+        outcome = event.source if event.source != "tool" else "ok" if event.ok else "error"
+        self.tool_runs.labels(tool, outcome).inc()
+        if event.source == "tool":
+            self.tool_seconds.labels(tool).observe(event.ms / 1000)
+
+    def _stopped(self, run: Run, event: e.RunStopped) -> None:
+        status = event.status.value
+        self.stops.labels(run.agent, status, event.reason or "none").inc()
+        progress = self._progress.pop(run.id, None)
+        if progress is not None:
+            self.active.labels(run.agent).dec()
+            self.turns.labels(run.agent, status).observe(run.turns - progress.turns)
+            self.run_cost.labels(run.agent, status).observe(float(run.cost_usd) - progress.cost_usd)
+            self.duration.labels(run.agent, status).observe(run.driven.total_seconds() - progress.driven_seconds)
+        if event.status is Status.BUDGET_EXCEEDED and run.limits.max_budget_usd is not None:
+            self.overshoot.observe(float(run.spent_usd - run.limits.max_budget_usd))

@@ -1,0 +1,190 @@
+"""What a client may order, and how an order becomes the first event of a run, with all that the run is pinned to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import asdict, replace
+
+from gateway.core.commands import RaisedLimits, check_limits, with_limits
+from gateway.core.errors import BadRequest, CannotRun
+from gateway.core.events import VERSION, RunStarted
+from gateway.core.messages import Assistant, Developer, Message, System, Tool, User
+from gateway.core.pricing import Price
+from gateway.core.run import Limits, Policies, ToolSpec
+from gateway.service.checking import check_schema
+
+Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
+
+
+class FunctionDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A function that the model may call: its parameters are a JSON Schema of an object."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool | None = None
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that the client runs itself: the run stops at its calls and takes their outputs."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ChangedPolicies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Policies that differ from the agent's."""
+
+    dedupe: Literal["off", "read_only", "all"] | UnsetType = UNSET
+    tool_errors: Literal["worded", "vague", "fatal"] | UnsetType = UNSET
+    on_permanent_error: Literal["tell_once", "stop", "tell_model"] | UnsetType = UNSET
+    approval: Literal["ask", "auto", "deny"] | UnsetType = UNSET
+    refusal: Literal["worded", "silent"] | UnsetType = UNSET
+
+
+class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Start a run of an agent, or of the default agent with another model, system prompt or set of tools.
+
+    `tools` takes names of the agent's own tools, and definitions of tools that the client runs itself.
+    """
+
+    input: Text | Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
+    agent: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: Annotated[list[str | ToolDefinition], Meta(max_length=256)] | None = None
+    limits: RaisedLimits = RaisedLimits()
+    policies: ChangedPolicies = ChangedPolicies()
+    stream: bool | None = None
+    cancel_on_disconnect: bool = False
+    metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """An agent as configured. `model` None is the provider's default."""
+
+    name: str
+    model: str | None
+    system: str | None
+    tools: tuple[ToolSpec, ...]
+    limits: Limits = Limits()
+    policies: Policies = Policies()
+
+
+class Agents:
+    """The configured agents and prices. The first agent is the default one."""
+
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        prices: Mapping[str, Price],
+        default_model: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        self._default = agents[0]
+        self._prices = prices
+        self._default_model = default_model
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._agents)
+
+    async def first_event(self, order: StartRun, *, stream: bool, now: datetime) -> RunStarted:
+        """Everything that the run depends on, resolved. Raises CannotRun or BadRequest naming the field."""
+        agent = self._agent(order.agent)
+        model = order.model or agent.model or await self._default_model()
+        return RunStarted(
+            agent=agent.name,
+            model=model,
+            messages=transcript(order, agent),
+            tools=chosen_tools(order.tools, agent),
+            limits=check_limits(with_limits(agent.limits, order.limits)),
+            policies=replace(agent.policies, **given(order.policies)),
+            price=self.price_of(model),
+            stream=stream if order.stream is None else order.stream,
+            metadata=dict(order.metadata),
+            version=VERSION,
+            time=now,
+        )
+
+    def _agent(self, name: str | None) -> Agent:
+        if name is None:
+            return self._default
+        if name not in self._agents:
+            raise CannotRun(f"there is no agent {name}: the agents are {', '.join(self._agents)}.", param="agent")
+        return self._agents[name]
+
+    def price_of(self, model: str) -> Price:
+        """The price of the longest pattern that matches. Raises CannotRun for a model that has none: an unpriced model
+        would make budgets meaningless."""
+        matching = [pattern for pattern in self._prices if fnmatchcase(model, pattern)]
+        if not matching:
+            raise CannotRun(
+                f'model {model} has no price: add [prices."{model}"] with input and output, or free = true.',
+                param="model",
+                code="no_price",
+            )
+        return self._prices[max(matching, key=len)]
+
+
+def given(changes: ChangedPolicies) -> dict[str, str]:
+    return {name: value for name, value in asdict(changes).items() if value is not UNSET}
+
+
+def transcript(order: StartRun, agent: Agent) -> tuple[Message, ...]:
+    """The messages that the run begins with: the system prompt, unless the input brings one, then the input."""
+    messages: list[Message] = [User(order.input)] if isinstance(order.input, str) else list(order.input)
+    check_transcript(messages)
+    system = agent.system if order.system is None else order.system
+    if system and not isinstance(messages[0], System | Developer):
+        messages.insert(0, System(system))
+    return tuple(messages)
+
+
+def check_transcript(messages: list[Message]) -> None:
+    """Raises BadRequest for a history that no provider would take: calls without answers, answers without calls."""
+    unanswered: set[str] = set()
+    for position, message in enumerate(messages):
+        where = f"input[{position}]"
+        if isinstance(message, Tool):
+            if message.tool_call_id not in unanswered:
+                raise BadRequest(f"{where} answers {message.tool_call_id}, which nobody called.", param=where)
+            unanswered.discard(message.tool_call_id)
+        elif unanswered:
+            raise BadRequest(f"{where}: the calls {sorted(unanswered)} before it have no answer.", param=where)
+        if isinstance(message, Assistant):
+            unanswered = {call.id for call in message.tool_calls}
+    if unanswered or not isinstance(messages[-1], User | Tool):
+        raise BadRequest("the last message must be the user's, or the last answer to a tool call.", param="input")
+
+
+def chosen_tools(wanted: list[str | ToolDefinition] | None, agent: Agent) -> tuple[ToolSpec, ...]:
+    if wanted is None:
+        return agent.tools
+    tools = tuple(chosen_tool(tool, agent, f"tools[{position}]") for position, tool in enumerate(wanted))
+    names = [tool.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadRequest(f"tools names {twice} twice.", param="tools")
+    return tools
+
+
+def chosen_tool(tool: str | ToolDefinition, agent: Agent, where: str) -> ToolSpec:
+    if isinstance(tool, str):
+        for spec in agent.tools:
+            if spec.name == tool:
+                return spec
+        known = ", ".join(spec.name for spec in agent.tools) or "none"
+        raise CannotRun(f"agent {agent.name} has no tool {tool}: it has {known}.", param=where)
+    if problem := check_schema(tool.function.parameters):
+        raise BadRequest(f"{where}.function.parameters is no JSON Schema: {problem}.", param=where)
+    return ToolSpec(
+        name=tool.function.name,
+        description=tool.function.description,
+        parameters=tool.function.parameters,
+        client_side=True,
+    )
