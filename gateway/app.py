@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,7 +20,7 @@ from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.sample import write_workspace
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
-from gateway.adapters.tools.workspace import workspace_tools
+from gateway.adapters.tools.workspace import Workspace
 from gateway.config import AgentConfig, Config, ConfigError
 from gateway.core.errors import GatewayError
 from gateway.edge.answers import IdempotentAnswers
@@ -57,7 +57,7 @@ def agent_tools(name: str, config: AgentConfig) -> dict[str, Tool]:
     folder = Path(config.workspace)
     if not folder.exists():
         write_workspace(folder)
-    tools = {tool.spec.name: tool for tool in workspace_tools(folder)}
+    tools = Workspace(folder).tools()
     for wanted in config.tools or ():
         if wanted not in tools:
             raise ConfigError(f"agents.{name}.tools: there is no tool {wanted}; the tools are {', '.join(tools)}.")
@@ -114,10 +114,8 @@ async def assembled(config: Config) -> AsyncIterator[tuple[web.Application, Runs
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
         model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
-        toolbox = LocalToolbox(tools)
-        stack.callback(toolbox.close)
         feed, metrics = Feed(), Metrics([agent.name for agent in agents])
-        ports = Ports(log=store, model=model, toolbox=toolbox, clock=utc_now, observers=(feed, metrics))
+        ports = Ports(log=store, model=model, toolbox=LocalToolbox(tools), clock=utc_now, observers=(feed, metrics))
         runs = Runs(ports, store, active_max=config.server.runs_active_max)
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
         routes = RunRoutes(
@@ -145,10 +143,10 @@ def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRo
     return SystemRoutes(version=VERSION, expose=expose, probes={"store": store_answers, "provider": provider_answers})
 
 
-async def words_of(probe: object) -> str | None:
-    """None if the awaited probe succeeds, else what it says."""
+async def words_of(probe: Awaitable[object]) -> str | None:
+    """None if the probe succeeds, else what it says."""
     try:
-        await probe  # type: ignore[misc]
+        await probe
     except GatewayError as error:
         return str(error)
     return None

@@ -59,4 +59,4 @@ def cost(price: Price, usage: Usage) -> Decimal:
 
 def total(*amounts: Decimal) -> Decimal:
     """The sum as it is published: without trailing zeros, and never in powers of ten above one."""
-    return sum(amounts, ZERO).normalize() + ZERO
+    return (sum(amounts, ZERO).normalize() + ZERO) or ZERO

@@ -8,10 +8,10 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from msgspec import Struct
 
 from gateway.core.errors import Forbidden, Unauthorized
-from gateway.edge.problems import Handler, Middleware
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

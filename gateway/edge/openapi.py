@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.core.codec import encode
-from gateway.edge.problems import Handler, Problem
+from gateway.edge.problems import Problem
 from gateway.edge.routes import Param, Route
 
 REF_TEMPLATE = "#/components/schemas/{name}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from gateway.core import errors
@@ -14,8 +14,6 @@ from gateway.core.codec import encode
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 STATUS: dict[type[errors.RequestError], int] = {
     errors.BadRequest: 400,

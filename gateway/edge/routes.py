@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from msgspec import Struct
 
-from gateway.edge.problems import Handler
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun

@@ -19,7 +19,7 @@ from gateway.core.errors import ProviderError, ProviderRefused, ToolFailed
 from gateway.core.estimates import expected_usage
 from gateway.core.loop import Action, AskModel, Rest
 from gateway.core.ports import Reply, Sending
-from gateway.core.pricing import cost
+from gateway.core.pricing import cost, total
 from gateway.core.run import Call, ProviderDown, Run, Status
 from gateway.core.stopping import Stop
 from gateway.service.checking import check
@@ -80,14 +80,14 @@ async def ask_model(run: Run, ports: Ports) -> Events:
                     case Sending():
                         report_failed_attempt(run, ports, part)
                         if part.attempt == 1 or part.lost:
-                            unconfirmed += estimate
+                            unconfirmed = total(unconfirmed, estimate)
                             yield turn_start(run, part.attempt, estimate, unconfirmed, ports.clock())
                     case Reply():
                         report(run, ports, "ok")
-                        yield turn(run, part, unconfirmed - estimate, ports.clock())
+                        yield turn(run, part, total(unconfirmed, -estimate), ports.clock())
     except ProviderError as error:
         report(run, ports, "refused" if isinstance(error, ProviderRefused) else "lost" if error.lost else "unavailable")
-        yield turned_away(run, error, unconfirmed if error.lost else unconfirmed - estimate, ports.clock())
+        yield turned_away(run, error, unconfirmed if error.lost else total(unconfirmed, -estimate), ports.clock())
 
 
 def speaker(run: Run, ports: Ports) -> Callable[[str], None]:
@@ -123,7 +123,7 @@ def turn(run: Run, reply: Reply, unconfirmed: Decimal, now: datetime) -> e.Turn:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.total_tokens,
-        cost_usd=run.cost_usd + turn_cost,
+        cost_usd=total(run.cost_usd, turn_cost),
         finish=reply.finish,
         turn_cost_usd=turn_cost,
         unconfirmed_usd=unconfirmed,

@@ -1,0 +1,18 @@
+"""The three sample files of the published scenarios, for a workspace that is made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FILES: dict[str, str] = {
+    "access.log": "GET /health 200\nGET /login 200\n",
+    "errors.log": "ERROR timeout: worker 7 timed out after 30000 ms\n",
+    "notes.txt": "Remember to rotate your logs.\n",
+}
+
+
+def write_workspace(folder: Path) -> None:
+    """Create the folder with the sample files in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
