@@ -1,0 +1,259 @@
+"""A model behind any endpoint that speaks OpenAI's chat completions. It knows nothing of prices, budgets or the record.
+
+One request is one `ask`: attempts with waits between them, each announced before it is sent, until there is a whole
+reply or it is clear that there will be none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+import aiohttp
+import tenacity
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from multidict import CIMultiDict
+
+from gateway.adapters.providers import failures, wire
+from gateway.adapters.providers.assembling import Assembling, SseReply, plain_reply
+from gateway.adapters.providers.failures import Failed
+from gateway.adapters.providers.requests import Bodies
+from gateway.adapters.providers.settings import ProviderSettings
+from gateway.adapters.providers.usage import usage_of
+from gateway.core.ports import Reply, Sending
+from gateway.core.run import Run
+
+ERROR_BYTES_MAX = 64 * 1024
+DRAIN_SECONDS_MAX = 0.25
+DNS_CACHE_SECONDS = 60
+BYTES_BODY_MAX = 2**20  # aiohttp warns of larger ones, and wants a file
+
+OnDelta = Callable[[str], None]
+
+
+def make_session(settings: ProviderSettings) -> ClientSession:
+    """A pool of connections that are kept alive. No cookies; the timeouts come with each request."""
+    connector = aiohttp.TCPConnector(limit=settings.connections_max, ttl_dns_cache=DNS_CACHE_SECONDS)
+    return ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+class OpenAIModel:
+    """Satisfies `ports.Model`. The session is the caller's, to share and to close."""
+
+    def __init__(self, session: ClientSession, settings: ProviderSettings) -> None:
+        self._session = session
+        self._settings = settings
+        self._bodies = Bodies(settings.extra_body)
+        self._headers = _headers(settings)
+        self._timeout = ClientTimeout(
+            total=settings.total_timeout_seconds,
+            sock_connect=settings.connect_timeout_seconds,
+            sock_read=settings.read_timeout_seconds,
+        )
+
+    async def ask(self, run: Run, on_delta: OnDelta | None) -> AsyncIterator[Sending | Reply]:
+        body = self._bodies.build(run, stream=on_delta is not None)
+        failed: list[Failed] = []
+        reply: Reply | None = None
+        try:
+            async for attempt in self._attempts():
+                # Outside of `with attempt`, which would swallow what a consumer that stops here throws in.
+                yield _sending(attempt.retry_state.attempt_number, failed)
+                with attempt:
+                    reply = await self._attempt(run, body, failed, on_delta)
+        except Failed as error:
+            raise failures.concluded(failed, self._settings.retry_after_max_seconds) from error.__cause__
+        assert reply is not None
+        yield reply
+
+    async def models(self) -> list[str]:
+        """The names of the models that the endpoint offers, in its order. One attempt."""
+        try:
+            return wire.model_ids(await self._get("models"))
+        except wire.Undecodable as error:
+            raise failures.concluded([failures.broken(wire.tidy(str(error)))], 0) from error
+        except Failed as error:
+            raise failures.concluded([error], self._settings.retry_after_max_seconds) from error.__cause__
+
+    # --- attempts ---------------------------------------------------------------------------------------------------
+
+    def _attempts(self) -> tenacity.AsyncRetrying:
+        """A new one each time: tenacity keeps the state of an iteration in the object."""
+        settings = self._settings
+        backoff = tenacity.wait_random_exponential(settings.backoff_seconds, settings.backoff_max_seconds)
+        limit = settings.retry_after_max_seconds
+        return tenacity.AsyncRetrying(
+            sleep=asyncio.sleep,
+            stop=tenacity.stop_after_attempt(settings.retries_max + 1),
+            wait=lambda state: max(backoff(state), _asked_to_wait(state)),
+            retry=tenacity.retry_if_exception(lambda error: failures.worth_retrying(error, limit)),
+            reraise=True,
+        )
+
+    async def _attempt(self, run: Run, body: bytes, failed: list[Failed], on_delta: OnDelta | None) -> Reply:
+        clock = _Clock()
+        try:
+            assembling = await self._post(body, len(failed), clock, on_delta)
+        except Failed as failure:
+            failed.append(failure)
+            raise
+        ms = clock.ms()
+        message = assembling.message()
+        usage, estimated = await usage_of(assembling.usage, run, message)
+        return Reply(
+            message=message,
+            usage=usage,
+            finish=assembling.finish,
+            ms=ms,
+            estimated=estimated,
+            first_token_ms=clock.first_token_ms,
+            provider_ms=assembling.provider_ms,
+        )
+
+    # --- one exchange -----------------------------------------------------------------------------------------------
+
+    async def _post(self, body: bytes, retry: int, clock: _Clock, on_delta: OnDelta | None) -> Assembling:
+        """Send and receive. Whatever ends this early, cancellation too, closes the connection: aiohttp keeps none that
+        is half read."""
+        try:
+            async with self._session.post(
+                self._settings.url("chat/completions"),
+                data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
+                headers=_with_attempt(self._headers, retry),
+                timeout=self._timeout,
+                allow_redirects=False,
+            ) as response:
+                await _raise_for_status(response)
+                receive = self._receive_stream if _is_stream(response, on_delta) else self._receive_plain
+                return await receive(response, clock, on_delta or _ignore)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise failures.unanswered(error) from error
+
+    async def _get(self, path: str) -> bytes:
+        try:
+            async with self._session.get(
+                self._settings.url(path), headers=self._headers, timeout=self._timeout, allow_redirects=False
+            ) as response:
+                await _raise_for_status(response)
+                return await self._read(response)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise failures.unanswered(error) from error
+
+    async def _receive_plain(self, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> Assembling:
+        assembling, text = plain_reply(await self._read(response))
+        if text:
+            on_delta(text)
+        return assembling
+
+    async def _receive_stream(self, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> Assembling:
+        reply = SseReply()
+        try:
+            await self._feed(reply, response, clock, on_delta)
+        except (aiohttp.ClientError, TimeoutError):
+            if not reply.whole:  # one that is whole is kept: to ask again would be to pay twice
+                raise
+        for text in reply.end():
+            on_delta(text)
+        return reply.assembling
+
+    async def _feed(self, reply: SseReply, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> None:
+        size = 0
+        async for chunk in response.content.iter_any():
+            size = self._bounded(size + len(chunk))
+            for text in reply.feed(chunk):
+                on_delta(text)
+            if reply.assembling.has_content:
+                clock.first_token()
+            if reply.done:
+                await _drain(response)
+                return
+
+    async def _read(self, response: ClientResponse) -> bytes:
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            self._bounded(len(body))
+        return bytes(body)
+
+    def _bounded(self, size: int) -> int:
+        if size > self._settings.reply_bytes_max:
+            raise failures.too_large(self._settings.reply_bytes_max)
+        return size
+
+
+class _Clock:
+    """Times one attempt."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.first_token_ms: int | None = None
+
+    def ms(self) -> int:
+        return round((time.perf_counter() - self._started) * 1000)
+
+    def first_token(self) -> None:
+        if self.first_token_ms is None:
+            self.first_token_ms = self.ms()
+
+
+def _headers(settings: ProviderSettings) -> CIMultiDict[str]:
+    headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "agent-sidecar"})
+    if settings.api_key:
+        headers["Authorization"] = f"Bearer {settings.api_key}"
+    headers.update(settings.headers)
+    return headers
+
+
+def _with_attempt(headers: CIMultiDict[str], retry: int) -> CIMultiDict[str]:
+    numbered = headers.copy()
+    numbered["X-Attempt"] = str(retry)
+    return numbered
+
+
+def _is_stream(response: ClientResponse, on_delta: OnDelta | None) -> bool:
+    """What arrived, and not what was asked for: there are servers that always stream, and some that never do."""
+    asked = on_delta is not None and response.content_type != "application/json"
+    return asked or response.content_type == "text/event-stream"
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _sending(attempt: int, failed: list[Failed]) -> Sending:
+    if not failed:
+        return Sending(attempt)
+    return Sending(attempt, lost=failed[-1].lost, after=str(failed[-1]))
+
+
+def _asked_to_wait(state: tenacity.RetryCallState) -> float:
+    failure = state.outcome.exception() if state.outcome else None
+    return (failure.retry_after_seconds or 0.0) if isinstance(failure, Failed) else 0.0
+
+
+async def _raise_for_status(response: ClientResponse) -> None:
+    if 200 <= response.status < 300:
+        return
+    raise failures.answered(response.status, response.headers, await _beginning(response))
+
+
+async def _beginning(response: ClientResponse) -> bytes:
+    """As much of an error's body as is wanted. The status says enough if it does not arrive."""
+    beginning = bytearray()
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async for chunk in response.content.iter_any():
+            beginning += chunk
+            if len(beginning) >= ERROR_BYTES_MAX:
+                break
+    return bytes(beginning[:ERROR_BYTES_MAX])
+
+
+async def _drain(response: ClientResponse) -> None:
+    """Let the end that follows [DONE] arrive, so that the connection can be used again; it is not waited for long."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS_MAX):
+            while await response.content.readany():
+                pass

@@ -1,0 +1,124 @@
+"""The bodies of requests. Turn n sends everything that turn n-1 sent and a little more, and only that is encoded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gateway.core import codec
+from gateway.core.messages import Message
+from gateway.core.run import Run, ToolSpec
+
+RUNS_MAX = 1024
+BYTES_MAX = 64 * 1024 * 1024
+
+
+class FunctionDefinition(Struct, frozen=True):
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True):
+    """A tool as the model is told of it. The order of the keys is counted in tokens."""
+
+    type: Literal["function"] = "function"
+    function: FunctionDefinition
+
+
+def definitions(tools: tuple[ToolSpec, ...]) -> list[ToolDefinition]:
+    return [ToolDefinition(function=FunctionDefinition(tool.name, tool.description, tool.parameters)) for tool in tools]
+
+
+class _Encoded:
+    """What is encoded of one run already: its first `count` messages, the last of which is `last`, and its tools."""
+
+    __slots__ = ("count", "last", "messages", "tools", "tools_json")
+
+    def __init__(self, tools: tuple[ToolSpec, ...], tools_json: bytes) -> None:
+        self.messages = bytearray()
+        self.count = 0
+        self.last: Message | None = None
+        self.tools = tools
+        self.tools_json = tools_json
+
+    @property
+    def size(self) -> int:
+        return len(self.messages) + len(self.tools_json)
+
+    def begins(self, run: Run) -> bool:
+        """Whether this is the beginning of the run as it is now. Messages are frozen and transcripts only grow, so it
+        is enough to look at the last one."""
+        if self.tools is not run.tools or self.count > len(run.messages):
+            return False
+        return self.count == 0 or run.messages[self.count - 1] is self.last
+
+
+class Bodies:
+    """Builds request bodies, remembering the encoded transcripts of the runs that asked last.
+
+    A cache and nothing else: it is bounded, and what it forgets is encoded anew.
+    """
+
+    def __init__(
+        self,
+        extra_body: dict[str, Any],
+        *,
+        runs_max: int = RUNS_MAX,
+        bytes_max: int = BYTES_MAX,
+        encode: Callable[[Any], bytes] = codec.encode,
+    ) -> None:
+        self._encode = encode
+        self._runs_max = runs_max
+        self._bytes_max = bytes_max
+        self._known: OrderedDict[str, _Encoded] = OrderedDict()
+        self._bytes = 0
+        plain = {"stream": False}
+        streamed = {"stream": True, "stream_options": {"include_usage": True}}
+        self._plain_end, self._streamed_end = (
+            b"," + codec.encode({**options, **extra_body})[1:] for options in (plain, streamed)
+        )
+
+    def build(self, run: Run, *, stream: bool) -> bytes:
+        encoded = self._up_to_date(run)
+        return b"".join(
+            (
+                b'{"model":',
+                self._encode(run.model),
+                b',"messages":[',
+                encoded.messages,
+                b"]",
+                encoded.tools_json,
+                self._streamed_end if stream else self._plain_end,
+            )
+        )
+
+    def _up_to_date(self, run: Run) -> _Encoded:
+        encoded = self._known.pop(run.id, None)
+        self._bytes -= encoded.size if encoded else 0
+        if encoded is None or not encoded.begins(run):
+            encoded = _Encoded(run.tools, self._tools_json(run.tools))
+        self._append_new(encoded, run.messages)
+        self._known[run.id] = encoded
+        self._bytes += encoded.size
+        self._forget_oldest()
+        return encoded
+
+    def _append_new(self, encoded: _Encoded, messages: tuple[Message, ...]) -> None:
+        for message in messages[encoded.count :]:
+            if encoded.messages:
+                encoded.messages += b","
+            encoded.messages += self._encode(message)
+        encoded.count = len(messages)
+        encoded.last = messages[-1] if messages else None
+
+    def _tools_json(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        return b',"tools":' + self._encode(definitions(tools)) if tools else b""
+
+    def _forget_oldest(self) -> None:
+        while self._known and (len(self._known) > self._runs_max or self._bytes > self._bytes_max):
+            _, forgotten = self._known.popitem(last=False)
+            self._bytes -= forgotten.size

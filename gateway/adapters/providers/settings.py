@@ -1,0 +1,49 @@
+"""What must be known of one OpenAI-compatible endpoint: its address and key, how long to wait, how often to try."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+MASK = "***"
+RESERVED = frozenset({"model", "messages", "tools", "stream"})
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`base_url` with its /v1. `read_timeout_seconds` is the longest silence: before the first byte and between bytes,
+    so it must be longer than the slowest plain reply. `extra_body` goes into every request as it is."""
+
+    base_url: str
+    name: str = "default"
+    api_key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    connect_timeout_seconds: Seconds = 5.0
+    read_timeout_seconds: Seconds = 60.0
+    total_timeout_seconds: Seconds = 600.0
+    retries_max: Annotated[int, Meta(ge=0, le=100)] = 3
+    backoff_seconds: Annotated[float, Meta(ge=0)] = 0.25
+    backoff_max_seconds: Annotated[float, Meta(ge=0)] = 8.0
+    retry_after_max_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    reply_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024 * 1024
+    connections_max: Annotated[int, Meta(ge=1)] = 256
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must begin with http:// or https://, not {self.base_url!r}")
+        if clash := sorted(RESERVED & self.extra_body.keys()):
+            raise ValueError(f"extra_body may not have {', '.join(clash)}: the run says what they are")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ValueError("api_key has characters that no HTTP header can carry")
+
+    def __repr__(self) -> str:
+        """Without the key, and without the values of headers, which some providers take the key in."""
+        key = None if self.api_key is None else MASK
+        return Struct.__repr__(replace(self, api_key=key, headers=dict.fromkeys(self.headers, MASK)))
+
+    def url(self, path: str) -> str:
+        return f"{self.base_url.rstrip('/')}/{path}"

@@ -1,0 +1,148 @@
+"""The body of a request equals the naive encoding, and costs what is new in it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.adapters.providers.requests import Bodies, definitions
+from gateway.core import codec
+from gateway.core.messages import Assistant, Function, Message, System, Tool, ToolCall, User
+from gateway.core.run import Run, ToolSpec
+
+READ = ToolSpec(name="read", description="Read “it”.", parameters={"type": "object", "properties": {}}, read_only=True)
+STORY: tuple[Message, ...] = (
+    System("Be brief."),
+    User("Was ist größer?"),
+    Assistant(None, (ToolCall("c1", "function", Function("read", '{"path":"a\\"b"}')),)),
+    Tool("c1", "read", "line\n"),
+    Assistant("Done."),
+    User([{"type": "text", "text": "More"}]),
+    Assistant(""),
+)
+
+
+def naive(run: Run, *, stream: bool, **extra: Any) -> bytes:
+    """All at once, as a client would write it."""
+    body: dict[str, Any] = {"model": run.model, "messages": run.messages}
+    if run.tools:
+        body["tools"] = definitions(run.tools)
+    body["stream"] = stream
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    return codec.encode(body | extra)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.encoded: list[Any] = []
+
+    def __call__(self, value: Any) -> bytes:
+        self.encoded.append(value)
+        return codec.encode(value)
+
+    def messages(self) -> list[Any]:
+        """Those encoded since the last look."""
+        messages = [value for value in self.encoded if isinstance(value, Message)]
+        self.encoded.clear()
+        return messages
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", [(), (READ,), (READ, replace(READ, name="list"))])
+def test_the_body_of_a_growing_transcript_is_the_naive_one(make_run: Any, tools: Any, stream: bool) -> None:
+    bodies = Bodies({"temperature": 0.5, "price": Decimal("1.20")})
+    run = make_run(*STORY[:2], tools=tools)
+
+    for length in range(2, len(STORY) + 1):
+        run = replace(run, messages=STORY[:length])
+        assert bodies.build(run, stream=stream) == naive(run, stream=stream, temperature=0.5, price=Decimal("1.20"))
+
+
+def test_a_tool_is_defined_with_its_keys_in_the_order_that_is_counted(make_run: Any) -> None:
+    body = Bodies({}).build(make_run(tools=(READ,)), stream=False)
+
+    assert body.decode() == (
+        '{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hello?"}],'
+        '"tools":[{"type":"function","function":{"name":"read","description":"Read “it”.",'
+        '"parameters":{"type":"object","properties":{}}}}],"stream":false}'
+    )
+
+
+def test_only_new_messages_are_encoded(make_run: Any) -> None:
+    encode = Counting()
+    bodies = Bodies({}, encode=encode)
+    run = make_run(*STORY[:2], tools=(READ,))
+
+    bodies.build(run, stream=False)
+    assert encode.messages() == list(STORY[:2])
+
+    bodies.build(replace(run, messages=STORY[:4]), stream=False)
+    assert len(encode.encoded) == 3, "two messages and the model's name: the tools are known"
+    assert encode.messages() == list(STORY[2:4])
+
+    bodies.build(replace(run, messages=STORY[:4]), stream=True)
+    assert encode.messages() == []
+
+
+def test_a_changed_transcript_is_encoded_anew(make_run: Any) -> None:
+    bodies = Bodies({})
+    run = make_run(*STORY[:4], tools=(READ,))
+    bodies.build(run, stream=False)
+
+    for changed in (
+        replace(run, messages=(*STORY[:3], Tool("c1", "read", "other"))),
+        replace(run, messages=STORY[:2]),
+        replace(run, messages=(*STORY[:3], Tool("c1", "read", "line\n"), STORY[4])),
+        replace(run, tools=(replace(READ, name="write"),)),
+        replace(run, tools=()),
+        replace(run, model="other"),
+    ):
+        assert bodies.build(changed, stream=False) == naive(changed, stream=False)
+
+
+@pytest.mark.parametrize("bounds", [{"runs_max": 2}, {"bytes_max": 300}, {"bytes_max": 0}])
+def test_the_cache_is_bounded_and_what_it_forgets_is_encoded_anew(make_run: Any, bounds: dict[str, int]) -> None:
+    bodies = Bodies({}, **bounds)
+    runs = [make_run(*STORY[:2], id=f"r{number}") for number in range(5)]
+
+    for length in (2, 3, 5):
+        for run in (replace(run, messages=STORY[:length]) for run in runs):
+            assert bodies.build(run, stream=False) == naive(run, stream=False)
+
+    assert len(bodies._known) <= bounds.get("runs_max", 5)
+    assert bodies._bytes == sum(encoded.size for encoded in bodies._known.values())
+    assert bodies._bytes <= bounds.get("bytes_max", 10_000)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, len(STORY))), max_size=20))
+def test_whatever_order_runs_ask_in_each_gets_its_own_transcript(steps: list[tuple[str, int]]) -> None:
+    bodies = Bodies({}, bytes_max=400)
+    base = msgspec.json.encode(STORY)
+    stories = {id: msgspec.json.decode(base, type=tuple[Message, ...]) for id in "ab"}
+
+    for id, length in steps:
+        run = _Stub(id, "m", stories[id][:length], ())
+        assert bodies.build(run, stream=False) == naive(run, stream=False)  # type: ignore[arg-type]
+
+
+class _Stub(msgspec.Struct):
+    """As much of a run as a request needs."""
+
+    id: str
+    model: str
+    messages: tuple[Any, ...]
+    tools: tuple[Any, ...]
+
+
+def test_an_extra_field_may_switch_off_what_a_provider_refuses(make_run: Any) -> None:
+    body = Bodies({"stream_options": None}).build(make_run(), stream=True)
+
+    assert msgspec.json.decode(body)["stream_options"] is None
+    assert body.count(b"stream_options") == 1
