@@ -80,6 +80,16 @@ async def test_connections_are_kept_for_the_next_request(
     assert len(upstream.connections) == 1
 
 
+async def test_cookies_are_not_kept(upstream: Any, open_model: Any, ask_model: Any, make_run: Any) -> None:
+    upstream.will(upstream.raw(b'{"choices":[{"message":{}}]}', Set_Cookie="a=b"))
+
+    async with open_model(upstream.base_url) as model:
+        for _ in range(2):
+            await ask_model(model, make_run())
+
+    assert "Cookie" not in upstream.requests[1].headers
+
+
 # --- whole replies --------------------------------------------------------------------------------------------------
 
 
