@@ -1,0 +1,137 @@
+"""One folder of files, out of which no path leads. Every way out gets words: the model can act on them.
+
+Only the folder's own regular files can be used: no subfolders, no links. So a path is one name, and that name is looked
+up relative to the open folder: nothing that is swapped meanwhile can make it mean a file elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway.core.errors import ToolFailed
+
+HINT = "Call list_files to see what exists."
+NAME_BYTES_MAX = 255
+PATH_BYTES_MAX = 4096
+
+# A FIFO is opened without waiting for its other end; a link that took a file's place is not followed.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link, and links are not followed",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+class Folder:
+    """Lists, reads and deletes. Raises ToolFailed, permanent where no other wording of the call can help."""
+
+    def __init__(self, path: Path, *, file_bytes_max: int) -> None:
+        self._path = path
+        self._file_bytes_max = file_bytes_max
+
+    def names(self) -> list[str]:
+        """The regular files, sorted. A name that is not UTF-8 cannot be said in JSON, so it is left out."""
+        with self._opened("the directory") as folder, os.scandir(folder) as entries:
+            return sorted(each.name for each in entries if each.is_file(follow_symlinks=False) and _sayable(each.name))
+
+    def read(self, path: str) -> str:
+        name = name_in_folder(path)
+        with self._opened(path) as folder:
+            try:
+                _require_regular(os.lstat(name, dir_fd=folder), name)
+                descriptor = os.open(name, _READ, dir_fd=folder)
+            except FileNotFoundError:
+                raise ToolFailed(f"no such file: {path}. {HINT}") from None
+            try:
+                _require_regular(os.fstat(descriptor), name)
+                data = _read_at_most(descriptor, self._file_bytes_max + 1)
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+        return self._text(name, data, size)
+
+    def delete(self, path: str) -> bool:
+        """Whether the file was there. A name is unlinked, never what it points to."""
+        name = name_in_folder(path)
+        with self._opened(path) as folder:
+            try:
+                _require_regular(os.lstat(name, dir_fd=folder), name)
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _text(self, name: str, data: bytes, size: int) -> str:
+        if len(data) > self._file_bytes_max:
+            raise ToolFailed(f"{name} is too large: {size} bytes, and at most {self._file_bytes_max} can be read.")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            raise ToolFailed(f"{name} is binary: only text in UTF-8 can be read.")
+        return text
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """The folder, open. What the operating system refuses is said in words that name what was asked for."""
+        try:
+            folder = os.open(self._path, _FOLDER)
+            try:
+                yield folder
+            finally:
+                os.close(folder)
+        except PermissionError as error:
+            raise ToolFailed(f"permission denied: {path}", permanent=True) from error
+        except FileNotFoundError as error:
+            raise ToolFailed("the directory of the files does not exist.", permanent=True) from error
+        except OSError as error:
+            raise ToolFailed(f"{path} cannot be used: {error.strerror}. {HINT}") from error
+
+
+def name_in_folder(path: str) -> str:
+    """The one name that a path means. Raises ToolFailed for whatever is not a file right in the folder."""
+    if not path:
+        raise ToolFailed(f"the path is empty: name a file. {HINT}")
+    if "\0" in path or not _sayable(path):
+        raise ToolFailed(f"the path holds characters that no file name has. {HINT}")
+    if len(path.encode()) > PATH_BYTES_MAX:
+        raise ToolFailed(f"the path is too long: {len(path.encode())} bytes. {HINT}")
+    if path.startswith("/"):
+        raise ToolFailed(f"permission denied: {path}", permanent=True)
+    name = posixpath.normpath(path)
+    if name.split("/")[0] == "..":
+        raise ToolFailed(f"{path} leads out of the directory. {HINT}")
+    if "/" in name:
+        raise ToolFailed(f"{path} is not in the directory itself: only its own files can be used. {HINT}")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise ToolFailed(f"the file name is too long: {len(name.encode())} bytes, at most {NAME_BYTES_MAX}. {HINT}")
+    return name
+
+
+def _require_regular(found: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise ToolFailed(f"{name} is not a file: it is {kind}. {HINT}")
+
+
+def _read_at_most(descriptor: int, bytes_max: int) -> bytes:
+    data = b""
+    while len(data) < bytes_max and (more := os.read(descriptor, bytes_max - len(data))):
+        data += more
+    return data
+
+
+def _sayable(name: str) -> bool:
+    return name == name.encode(errors="ignore").decode()

@@ -1,0 +1,101 @@
+"""The four tools of the published figures, over one folder. Their words are part of the figures: each token counts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from gateway.adapters.tools.folder import Folder
+from gateway.adapters.tools.tool import Tool
+from gateway.core.codec import encode
+from gateway.core.ports import ToolContext
+from gateway.core.run import ToolSpec
+
+FILE_BYTES_MAX = 256 * 1024
+FILES_MAX = 1000
+ARCHIVE_FILES = 1200
+SCAN_STEP_FILES = 200
+SCAN_STEP_SECONDS = 0.5
+
+NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+PATH_ARGUMENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "description": "File name."}},
+    "required": ["path"],
+}
+
+LIST_FILES = ToolSpec(
+    name="list_files",
+    description="List the files in the directory.",
+    parameters=NO_ARGUMENTS,
+    read_only=True,
+    cacheable=True,
+)
+READ_FILE = ToolSpec(
+    name="read_file",
+    description="Read one file in the directory and return its text.",
+    parameters=PATH_ARGUMENT,
+    read_only=True,
+    cacheable=True,
+)
+DELETE_FILE = ToolSpec(
+    name="delete_file",
+    description="Delete one file. This cannot be undone.",
+    parameters=PATH_ARGUMENT,
+    needs_approval=True,
+    idempotent=True,
+)
+SCAN_ARCHIVE = ToolSpec(
+    name="scan_archive",
+    description="Scan every file in the archive. Slow.",
+    parameters=NO_ARGUMENTS,
+    read_only=True,
+)
+
+
+class Workspace:
+    """The folder as tools. The archive is make-believe: its scan only takes time and reports how far it is."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        files_max: int = FILES_MAX,
+        scan_step_seconds: float = SCAN_STEP_SECONDS,
+    ) -> None:
+        self._folder = Folder(folder, file_bytes_max=file_bytes_max)
+        self._files_max = files_max
+        self._scan_step_seconds = scan_step_seconds
+
+    def tools(self) -> dict[str, Tool]:
+        """By name, in the order in which the model is shown them."""
+        pairs = (
+            (LIST_FILES, self.list_files),
+            (READ_FILE, self.read_file),
+            (DELETE_FILE, self.delete_file),
+            (SCAN_ARCHIVE, self.scan_archive),
+        )
+        return {spec.name: Tool(spec, run) for spec, run in pairs}
+
+    def list_files(self, args: dict[str, Any], ctx: ToolContext) -> str:
+        names = self._folder.names()
+        shown = encode(names[: self._files_max]).decode()
+        more = len(names) - self._files_max
+        return f"{shown} [cut: {more} files more]" if more > 0 else shown
+
+    def read_file(self, args: dict[str, Any], ctx: ToolContext) -> str:
+        return self._folder.read(args["path"])
+
+    def delete_file(self, args: dict[str, Any], ctx: ToolContext) -> str:
+        path: str = args["path"]
+        return f"Deleted {path}." if self._folder.delete(path) else f"{path} was already gone."
+
+    async def scan_archive(self, args: dict[str, Any], ctx: ToolContext) -> str:
+        label = ""
+        for scanned in range(SCAN_STEP_FILES, ARCHIVE_FILES + 1, SCAN_STEP_FILES):
+            await asyncio.sleep(self._scan_step_seconds)
+            label = f"scanned {scanned} of {ARCHIVE_FILES} files"
+            ctx.progress(label)
+        return label
