@@ -3,11 +3,13 @@ nothing."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
 
 from gateway.core.codec import args_hash, call_key
+from gateway.core.pricing import ZERO
 from gateway.core.run import Approval, Call, InDoubt, Run, Source, Status, ToolOutputs, ToolSpec
 from gateway.core.stopping import Stop
 
@@ -17,10 +19,11 @@ DENIED_BY_POLICY = "this run may not use tools that need an approval."
 
 
 class Execute(Struct, frozen=True):
-    """Run the tool."""
+    """Run the tool. A subagent may spend what is reserved for it."""
 
     call: Call
     spec: ToolSpec
+    reserved_usd: Decimal = ZERO
 
 
 class Answer(Struct, frozen=True):
@@ -57,8 +60,9 @@ def next_steps(run: Run) -> UseTools | Stop | None:
     batch: list[Step] = []
     keys: set[str] = set()
     theirs: list[str] = []
+    reserved = ZERO
     for call in outstanding(run):
-        step = next_step(run, call)
+        step = next_step(run, call, reserved)
         if isinstance(step, Execute) and step.spec.client_side:
             theirs.append(call.id)
             continue
@@ -70,6 +74,7 @@ def next_steps(run: Run) -> UseTools | Stop | None:
         batch.append(step)
         if writes(step):
             break
+        reserved += step.reserved_usd - call.reserved_usd if isinstance(step, Execute) else ZERO
         if call.args is not None and run.policies.dedupe != "off":
             keys.add(call_key(call.tool, call.args))
     if batch:
@@ -77,8 +82,8 @@ def next_steps(run: Run) -> UseTools | Stop | None:
     return Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs))) if theirs else None
 
 
-def next_step(run: Run, call: Call) -> Step | Stop:
-    """Invalid → in doubt → verdict → cache → run."""
+def next_step(run: Run, call: Call, reserved: Decimal = ZERO) -> Step | Stop:
+    """Invalid → in doubt → verdict → cache → run. `reserved` is what the batch has set aside so far."""
     spec = run.tool(call.tool)
     if call.problem is not None or spec is None or call.args is None:
         return Answer(call, call.problem or "", "invalid")
@@ -92,7 +97,20 @@ def next_step(run: Run, call: Call) -> Step | Stop:
         return refusal(run, call, DENIED_BY_POLICY)
     if (known := run.remembered.get(call_key(call.tool, call.args))) is not None:
         return Answer(call, known, "cache", ok=True)
-    return Execute(call, spec)
+    return Execute(call, spec, reservation(run, call, spec, reserved))
+
+
+def reservation(run: Run, call: Call, spec: ToolSpec, reserved: Decimal) -> Decimal:
+    """What a subagent may spend: its own budget, or what the run has left if that is less. One that is taken up again
+    keeps what it had."""
+    if spec.subagent is None or call.reserved_usd:
+        return call.reserved_usd
+    own = spec.budget_usd
+    limit = run.limits.max_budget_usd
+    if limit is None:
+        return own or ZERO
+    left = max(ZERO, limit - run.spent_usd - reserved)
+    return left if own is None else min(own, left)
 
 
 def needs_verdict(run: Run, call: Call) -> bool:

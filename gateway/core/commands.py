@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from gateway.core import events as e
 from gateway.core.calls import outstanding, waiting_for_verdict
@@ -18,7 +19,7 @@ from gateway.core.codec import args_hash
 from gateway.core.errors import BadRequest, NotFound, WrongState
 from gateway.core.pricing import total
 from gateway.core.run import MAX_TURNS_MAX, Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
-from gateway.core.stopping import Stop, driven_seconds
+from gateway.core.stopping import Stop, driven_seconds, too_tight
 
 STOPPED_FOR_NOW = (Status.INTERRUPTED, Status.MAX_TURNS_EXCEEDED, Status.BUDGET_EXCEEDED)
 WAITING = ("approval", "tool_outputs", "in_doubt", "provider_unavailable", "deadline", "stop_rule")
@@ -29,6 +30,7 @@ class RaisedLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     max_turns: int | UnsetType | None = UNSET
     max_budget_usd: Decimal | UnsetType | None = UNSET
+    budget_mode: Literal["soft", "hard"] | UnsetType = UNSET
     deadline_seconds: float | UnsetType | None = UNSET
 
 
@@ -73,6 +75,12 @@ def resume(run: Run, raised: RaisedLimits, now: datetime) -> list[e.Event]:
             f"run {run.id} has spent ${run.spent_usd:f} and max_budget_usd is {limits.max_budget_usd:f}: raise it.",
             param="limits.max_budget_usd",
         )
+    if too_tight(replace(run, limits=limits)) or (run.cut_at_usd and run.cut_at_usd == limits.max_budget_usd):
+        raise WrongState(
+            f"run {run.id} has spent ${run.spent_usd:f} and a hard max_budget_usd of {limits.max_budget_usd} leaves no "
+            "room for another reply: raise it.",
+            param="limits.max_budget_usd",
+        )
     seconds = driven_seconds(run, now)
     if limits.deadline_seconds is not None and seconds >= limits.deadline_seconds:
         raise WrongState(
@@ -86,6 +94,7 @@ def with_limits(limits: Limits, raised: RaisedLimits) -> Limits:
     return Limits(
         max_turns=limits.max_turns if raised.max_turns is UNSET else raised.max_turns,
         max_budget_usd=limits.max_budget_usd if raised.max_budget_usd is UNSET else raised.max_budget_usd,
+        budget_mode=limits.budget_mode if raised.budget_mode is UNSET else raised.budget_mode,
         deadline_seconds=limits.deadline_seconds if raised.deadline_seconds is UNSET else raised.deadline_seconds,
     )
 

@@ -15,7 +15,18 @@ from msgspec import Struct, field
 
 from gateway.core.messages import Assistant, Message
 from gateway.core.pricing import ZERO, Price
-from gateway.core.run import Interruption, Limits, Parent, Policies, Source, Status, ToolSpec
+from gateway.core.run import (
+    Approval,
+    InDoubt,
+    Interruption,
+    Limits,
+    Parent,
+    Policies,
+    Source,
+    Status,
+    StopRules,
+    ToolSpec,
+)
 
 VERSION = 1
 
@@ -33,6 +44,7 @@ class RunStarted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run
     price: Price
     stream: bool = False
     parent: Parent | None = None
+    stop_rules: StopRules = StopRules()
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     version: int
     time: datetime
@@ -59,7 +71,11 @@ class Check(Struct, frozen=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn"):
-    """A reply, its tokens and its cost. `estimated` says that the provider reported no usage and we counted."""
+    """A reply, its tokens and its cost. `estimated` says that the provider reported no usage and we counted.
+
+    `max_tokens` is the cap that a hard budget put on the reply; `fault` says that the provider billed more than the
+    most that it could.
+    """
 
     turn: int
     prompt_tokens: int
@@ -72,6 +88,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn"):
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
+    max_tokens: int | None = field(name="maxTokens", default=None)
+    fault: str | None = None
     message: Assistant
     checks: tuple[Check, ...] = ()
     ms: float
@@ -81,12 +99,13 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="turn"):
 
 
 class ToolStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_start"):
-    """The intent: durable before a tool that writes is run."""
+    """The intent: durable before a tool that writes is run. `reserved_usd` is what a subagent may spend."""
 
     tool_name: str = field(name="toolName")
     args: str
     provider_id: str = field(name="callId")
     call: str
+    reserved_usd: Decimal = field(name="reservedUsd", default=ZERO)
     time: datetime
 
 
@@ -98,7 +117,10 @@ class ToolProgress(Struct, frozen=True, kw_only=True, tag="tool_progress"):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_result"):
-    """The answer to a call, in the words that the model reads. Only a `tool` or `settled` source was an execution."""
+    """The answer to a call, in the words that the model reads. Only a `tool` or `settled` source was an execution.
+
+    `child_cost_usd` is what the run of a subagent cost; it counts as this run's.
+    """
 
     tool_name: str = field(name="toolName")
     ms: int
@@ -109,6 +131,7 @@ class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="too
     source: Source = "tool"
     error: str | None = None
     permanent: bool = False
+    child_cost_usd: Decimal = field(name="childCostUsd", default=ZERO)
     time: datetime
 
 
@@ -145,6 +168,7 @@ class RunStopped(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run
     turns: int
     cost_usd: Decimal = field(name="costUsd")
     interruption: Interruption | None = None
+    inner: tuple[Approval | InDoubt, ...] = ()
     error: str | None = None
     unconfirmed_usd: Decimal = field(name="unconfirmedCostUsd", default=ZERO)
     time: datetime

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -21,10 +22,21 @@ from msgspec.structs import replace
 
 from gateway.core import events as e
 from gateway.core.calls import UseTools, next_steps
-from gateway.core.codec import call_key
-from gateway.core.messages import Assistant, Message, Tool, text_of
-from gateway.core.pricing import ZERO, Usage
-from gateway.core.run import Call, Outcome, Run, Status, Verdict
+from gateway.core.estimates import reply_cap
+from gateway.core.ledger import (
+    asked,
+    call_of,
+    failures,
+    remembered,
+    tally_answered,
+    tally_asked,
+    was_cut,
+    with_answer,
+    with_call,
+)
+from gateway.core.messages import Assistant, Tool, text_of
+from gateway.core.pricing import ZERO, Usage, total
+from gateway.core.run import Outcome, Run, Status, Tally, Verdict
 from gateway.core.stopping import Rule, Stop
 
 # --- what happens next ----------------------------------------------------------------------------------------------
@@ -35,7 +47,10 @@ class Rest(Struct, frozen=True):
 
 
 class AskModel(Struct, frozen=True):
-    """Send the transcript to the model."""
+    """Send the transcript to the model. A hard budget caps the reply and says what the call may cost at most."""
+
+    max_tokens: int | None = None
+    worst_usd: Decimal | None = None
 
 
 Action = Rest | Stop | UseTools | AskModel
@@ -46,12 +61,17 @@ def decide(run: Run, rules: Sequence[Rule], now: datetime) -> Action:
     a run that is capped leaves its last calls outstanding, and a raised cap runs them first."""
     if run.status is not Status.RUNNING:
         return Rest()
-    if answered(run):
+    if answered(run) and run.cut_at_usd is None:
         return Stop(Status.COMPLETED)
     for rule in rules:
         if stop := rule(run, now):
             return stop
-    return next_steps(run) or AskModel()
+    return next_steps(run) or ask(run)
+
+
+def ask(run: Run) -> AskModel:
+    cap = reply_cap(run)
+    return AskModel() if cap is None else AskModel(cap.max_tokens, cap.worst_usd)
 
 
 def answered(run: Run) -> bool:
@@ -89,6 +109,7 @@ def start(run_id: str, event: e.Event) -> Run:
         messages=event.messages,
         stream=event.stream,
         parent=event.parent,
+        stop_rules=event.stop_rules,
         metadata=event.metadata,
         created_at=event.time,
         updated_at=event.time,
@@ -136,7 +157,7 @@ def turned(run: Run, event: e.Turn) -> dict[str, Any]:
         cached_tokens=event.cached_tokens,
         reasoning_tokens=event.reasoning_tokens,
     )
-    asked = zip(event.message.tool_calls, event.checks, strict=True)
+    calls = asked(run, event)
     return {
         "turns": event.turn,
         "messages": (*run.messages, event.message),
@@ -146,17 +167,9 @@ def turned(run: Run, event: e.Turn) -> dict[str, Any]:
         "unconfirmed_cost_usd": event.unconfirmed_usd,
         "in_flight_usd": ZERO,
         "recoveries": 0,
-        "calls": tuple(
-            Call(
-                id=f"{run.id}:{event.turn}:{index}",
-                provider_id=tool_call.id,
-                tool=tool_call.function.name,
-                arguments=tool_call.function.arguments,
-                args=check.args,
-                problem=check.problem,
-            )
-            for index, (tool_call, check) in enumerate(asked)
-        ),
+        "cut_at_usd": run.limits.max_budget_usd if was_cut(event) else None,
+        "calls": calls,
+        "tally": tally_asked(run, calls),
     }
 
 
@@ -164,7 +177,8 @@ def begun(run: Run, event: e.ToolStart) -> dict[str, Any]:
     """From here on a write may have had its effect, even if no result of it is ever recorded."""
     spec = run.tool(event.tool_name)
     reads = spec is not None and spec.read_only
-    return {"calls": with_call(run, event.call, started=True), "remembered": run.remembered if reads else {}}
+    calls = with_call(run, event.call, started=True, reserved_usd=event.reserved_usd)
+    return {"calls": calls, "remembered": run.remembered if reads else {}}
 
 
 def called(run: Run, event: e.ToolResult) -> dict[str, Any]:
@@ -175,35 +189,12 @@ def called(run: Run, event: e.ToolResult) -> dict[str, Any]:
         "calls": with_call(run, event.call, outcome=outcome),
         "messages": with_answer(run, call, Tool(event.provider_id, event.tool_name, event.content)),
         "tool_runs": run.tool_runs + executed,
+        "cost_usd": total(run.cost_usd, event.child_cost_usd),
+        "tally": tally_answered(run, call, event),
         "remembered": remembered(run, call, event),
         "permanent_failures": failures(run, call) if event.permanent else run.permanent_failures,
         "recoveries": 0,
     }
-
-
-def with_answer(run: Run, call: Call, answer: Tool) -> tuple[Message, ...]:
-    """The messages with the answer at its place: answers stand in the order asked, whichever came first."""
-    before = sum(other.outcome is not None for other in run.calls[: run.calls.index(call)])
-    behind = sum(other.outcome is not None for other in run.calls) - before
-    cut = len(run.messages) - behind
-    return (*run.messages[:cut], answer, *run.messages[cut:])
-
-
-def remembered(run: Run, call: Call, event: e.ToolResult) -> dict[str, str]:
-    """Successful answers that a repeated call may be given. Whatever does more than read clears them."""
-    if event.source in ("cache", "refusal", "invalid") or call.args is None:
-        return run.remembered
-    spec = run.tool(call.tool)
-    reads = spec is not None and spec.read_only
-    repeatable = spec is not None and spec.read_only and spec.cacheable
-    kept = run.remembered if reads else {}
-    keeps = run.policies.dedupe == "all" or (run.policies.dedupe == "read_only" and repeatable)
-    return {**kept, call_key(call.tool, call.args): event.content} if event.ok and keeps else kept
-
-
-def failures(run: Run, call: Call) -> dict[str, int]:
-    key = call_key(call.tool, call.args or {})
-    return {**run.permanent_failures, key: run.permanent_failures.get(key, 0) + 1}
 
 
 def judged(run: Run, event: e.VerdictGiven) -> dict[str, Any]:
@@ -231,6 +222,8 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "driven": driven,
         "driven_since": event.time,
         "in_flight_usd": ZERO,
+        "inner": (),
+        "tally": run.tally if recovery else Tally(),
         "recoveries": run.recoveries + 1 if recovery else 0,
     }
 
@@ -241,22 +234,10 @@ def stopped(run: Run, event: e.RunStopped) -> dict[str, Any]:
     return {
         "status": event.status,
         "interruption": event.interruption,
+        "inner": event.inner,
         "error": event.error,
         "output": text_of(last.content) if event.status is Status.COMPLETED and isinstance(last, Assistant) else "",
         "unconfirmed_cost_usd": event.unconfirmed_usd,
         "in_flight_usd": ZERO,
         "driven": run.driven + (event.time - run.driven_since) if was_driven else run.driven,
     }
-
-
-def call_of(run: Run, call_id: str) -> Call:
-    """The call of the last turn with this id. Raises ValueError if there is none: the log would be corrupt."""
-    for call in run.calls:
-        if call.id == call_id:
-            return call
-    raise ValueError(f"run {run.id} has no call {call_id} in turn {run.turns}")
-
-
-def with_call(run: Run, call_id: str, **fields: Any) -> tuple[Call, ...]:
-    call = call_of(run, call_id)
-    return tuple(replace(other, **fields) if other is call else other for other in run.calls)

@@ -34,7 +34,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as the model and the loop see it; the code behind it is an adapter.
 
     `cacheable`: the same arguments give the same answer until something writes. `idempotent`: takes an idempotency key,
-    so that running one call twice has one effect. `client_side`: the client runs it and posts the output.
+    so that running one call twice has one effect. `client_side`: the client runs it and posts the output. `subagent`: a
+    run of that agent answers the call and may spend up to `budget_usd`.
     """
 
     name: str
@@ -45,14 +46,21 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotent: bool = False
     cacheable: bool = False
     client_side: bool = False
+    subagent: str | None = None
+    budget_usd: Decimal | None = None
     timeout_seconds: float | None = None
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
-    """The caps of a run; null is none. `deadline_seconds` counts the time in which the run is driven, not waits."""
+    """The caps of a run; null is none. `deadline_seconds` counts the time in which the run is driven, not waits.
+
+    budget_mode: `soft` checks before each call and goes over by at most one turn; `hard` never goes over, at the price
+    of replies that may be cut short.
+    """
 
     max_turns: Annotated[int, Meta(ge=1, le=MAX_TURNS_MAX)] | None = DEFAULT_MAX_TURNS
     max_budget_usd: Decimal | None = None
+    budget_mode: Literal["soft", "hard"] = "soft"
     deadline_seconds: Annotated[float, Meta(gt=0)] | None = None
 
 
@@ -69,6 +77,27 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_permanent_error: Literal["tell_once", "stop", "tell_model"] = "tell_once"
     approval: Literal["ask", "auto", "deny"] = "ask"
     refusal: Literal["worded", "silent"] = "worded"
+
+
+class StopRules(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Rules beyond the caps, all off by default. They count from the last resume, so a resumed run gets a new chance.
+
+    repeated_calls: stop when the same call is asked for so many times; repeated_failures: when it has failed so many
+    times; after_tools: once one of these has succeeded; predicates: names of the operator's own rules.
+    """
+
+    repeated_calls: Annotated[int, Meta(ge=2, le=1000)] | None = None
+    repeated_failures: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    after_tools: tuple[str, ...] = ()
+    predicates: tuple[str, ...] = ()
+
+
+class Tally(Struct, frozen=True):
+    """What the stop rules count, since the last resume. Kept only for rules that are on."""
+
+    asked: dict[str, int] = field(default_factory=dict[str, int])
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    succeeded: tuple[str, ...] = ()
 
 
 # --- the calls of the current turn ----------------------------------------------------------------------------------
@@ -103,6 +132,7 @@ class Call(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     announced: bool = False
     started: bool = False
+    reserved_usd: Decimal = ZERO
     verdict: Verdict | None = None
     outcome: Outcome | None = None
 
@@ -110,13 +140,15 @@ class Call(Struct, frozen=True, kw_only=True):
 # --- why a run stopped ----------------------------------------------------------------------------------------------
 
 
-class Approval(Struct, frozen=True, tag="approval"):
-    """A call waits for a person. `args` are parsed; `args_hash` lets a verdict name exactly what was seen."""
+class Approval(Struct, frozen=True, omit_defaults=True, tag="approval"):
+    """A call waits for a person. `args` are parsed; `args_hash` lets a verdict name exactly what was seen. `path` leads
+    from this run to the subagent's run whose call it is; empty for a call of this run."""
 
     call_id: str
     tool_name: str
     args: dict[str, Any]
     args_hash: str
+    path: tuple[str, ...] = ()
 
 
 class MaxTurns(Struct, frozen=True, tag="max_turns"):
@@ -138,12 +170,13 @@ class ToolOutputs(Struct, frozen=True, tag="tool_outputs"):
     call_ids: tuple[str, ...]
 
 
-class InDoubt(Struct, frozen=True, tag="in_doubt"):
-    """A call that writes had begun and its result was never recorded: it may have happened or not."""
+class InDoubt(Struct, frozen=True, omit_defaults=True, tag="in_doubt"):
+    """A call that writes had begun and its result was never recorded: it may have happened or not. `path` as above."""
 
     call_id: str
     tool_name: str
     args: dict[str, Any]
+    path: tuple[str, ...] = ()
 
 
 class Deadline(Struct, frozen=True, tag="deadline"):
@@ -195,6 +228,7 @@ class Run(Struct, frozen=True, kw_only=True):
     driven: timedelta = timedelta()
     stream: bool = False
     parent: Parent | None = None
+    stop_rules: StopRules = StopRules()
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
     status: Status = Status.RUNNING
@@ -210,17 +244,26 @@ class Run(Struct, frozen=True, kw_only=True):
     cost_usd: Decimal = ZERO
     unconfirmed_cost_usd: Decimal = ZERO
     in_flight_usd: Decimal = ZERO
+    cut_at_usd: Decimal | None = None
     calls: tuple[Call, ...] = ()
+    inner: tuple[Approval | InDoubt, ...] = ()
     approved: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
     remembered: dict[str, str] = field(default_factory=dict[str, str])
     permanent_failures: dict[str, int] = field(default_factory=dict[str, int])
+    tally: Tally = Tally()
     recoveries: int = 0
 
     @property
+    def reserved_usd(self) -> Decimal:
+        """What the subagents under way may still spend."""
+        return sum((call.reserved_usd for call in self.calls if call.outcome is None), ZERO)
+
+    @property
     def spent_usd(self) -> Decimal:
-        """What budgets are checked against: the confirmed cost and what may have been billed besides."""
-        return self.cost_usd + self.unconfirmed_cost_usd
+        """What budgets are checked against: the confirmed cost, what may have been billed besides, and what subagents
+        may spend."""
+        return self.cost_usd + self.unconfirmed_cost_usd + self.reserved_usd
 
     @property
     def reason(self) -> str | None:

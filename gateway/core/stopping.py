@@ -6,13 +6,14 @@ nothing else in the gateway checks a limit. To add one: write the function, put 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
 from gateway.core.codec import call_key
-from gateway.core.run import Call, Deadline, Interruption, MaxBudget, MaxTurns, Run, Status
+from gateway.core.estimates import REPLY_TOKENS_MIN, reply_cap
+from gateway.core.run import Call, Deadline, Interruption, MaxBudget, MaxTurns, Run, Status, StopRule
 
 RECOVERIES_MAX = 3
 
@@ -73,11 +74,18 @@ def turn_cap(run: Run, now: datetime) -> Stop | None:
 
 
 def budget(run: Run, now: datetime) -> Stop | None:
-    """Checked before a call, when its cost is unknown, so the spend goes over by at most one turn."""
+    """Checked before a call. In `soft` mode its cost is unknown, so the spend goes over by at most one turn. In `hard`
+    mode no call is made whose worst case does not fit, and an answer that the budget cut short is no answer."""
     limit = run.limits.max_budget_usd
-    if limit is None or run.spent_usd < limit:
+    if limit is None or not (run.spent_usd >= limit or run.cut_at_usd == limit or too_tight(run)):
         return None
     return Stop(Status.BUDGET_EXCEEDED, MaxBudget(limit, run.spent_usd))
+
+
+def too_tight(run: Run) -> bool:
+    """Whether a hard budget leaves no room for a reply of any use."""
+    cap = reply_cap(run)
+    return cap is not None and cap.max_tokens is not None and cap.max_tokens < REPLY_TOKENS_MIN
 
 
 def deadline(run: Run, now: datetime) -> Stop | None:
@@ -93,4 +101,63 @@ def driven_seconds(run: Run, now: datetime) -> float:
     return (run.driven + current if current else run.driven).total_seconds()
 
 
-RULES: tuple[Rule, ...] = (poison, fatal_tool_error, permanent_tool_error, turn_cap, budget, deadline)
+# --- beyond the caps, off by default --------------------------------------------------------------------------------
+
+
+def repeated_call(run: Run, now: datetime) -> Stop | None:
+    return over(run.tally.asked, run.stop_rules.repeated_calls, "repeated_calls", "was asked for")
+
+
+def repeated_failure(run: Run, now: datetime) -> Stop | None:
+    return over(run.tally.failed, run.stop_rules.repeated_failures, "repeated_failures", "has failed")
+
+
+def over(counts: Mapping[str, int], limit: int | None, rule: str, verb: str) -> Stop | None:
+    if limit is None:
+        return None
+    for key, count in counts.items():
+        if count >= limit:
+            return rule_stop(rule, f"{key} {verb} {count} times.")
+    return None
+
+
+def after_tool(run: Run, now: datetime) -> Stop | None:
+    if not run.tally.succeeded:
+        return None
+    return rule_stop("after_tools", f"{run.tally.succeeded[0]} has succeeded.")
+
+
+def rule_stop(rule: str, sentence: str) -> Stop:
+    return Stop(Status.INTERRUPTED, StopRule(rule, sentence))
+
+
+Predicate = Callable[[Run], str | None]
+"""An operator's own rule: a sentence if the run shall stop, else None. Pure, and quick: asked before each step."""
+
+
+def predicates(known: Mapping[str, Predicate]) -> Rule:
+    """The rule that asks the operator's predicates which the run is pinned to. One that is gone stops the run rather
+    than being skipped in silence."""
+
+    def ask_predicates(run: Run, now: datetime) -> Stop | None:
+        for name in run.stop_rules.predicates:
+            predicate = known.get(name)
+            sentence = predicate(run) if predicate else "it is no longer configured."
+            if sentence:
+                return rule_stop(name, sentence)
+        return None
+
+    return ask_predicates
+
+
+RULES: tuple[Rule, ...] = (
+    poison,
+    fatal_tool_error,
+    permanent_tool_error,
+    turn_cap,
+    budget,
+    deadline,
+    repeated_failure,
+    repeated_call,
+    after_tool,
+)
