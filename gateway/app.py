@@ -6,11 +6,12 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 
 from aiohttp import web
 
@@ -41,6 +42,7 @@ from scripted.app import serving as serving_scripted
 log = logging.getLogger(__name__)
 
 VERSION = version("agent-sidecar")
+NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
@@ -50,18 +52,19 @@ def utc_now() -> datetime:
 # --- from configuration to parts ------------------------------------------------------------------------------------
 
 
-def agent_tools(name: str, config: AgentConfig) -> dict[str, Tool]:
-    """The tools of one agent by name. Raises ConfigError for a name that no tool has."""
+def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool]) -> dict[str, Tool]:
+    """The tools of one agent by name; `own` ones where it names them. Raises ConfigError for a name no tool has."""
     if config.workspace is None:
         return {}
     folder = Path(config.workspace)
     if not folder.exists():
         write_workspace(folder)
-    tools = Workspace(folder).tools()
+    files = Workspace(folder).tools()
+    tools = {**files, **own}
     for wanted in config.tools or ():
         if wanted not in tools:
             raise ConfigError(f"agents.{name}.tools: there is no tool {wanted}; the tools are {', '.join(tools)}.")
-    return {wanted: tools[wanted] for wanted in config.tools or tools}
+    return {wanted: tools[wanted] for wanted in config.tools or files}
 
 
 def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
@@ -105,10 +108,15 @@ class DefaultModel:
 
 
 @asynccontextmanager
-async def assembled(config: Config) -> AsyncIterator[tuple[web.Application, Runs]]:
-    """The application with everything it needs open, and everything closed in reverse order afterwards."""
+async def assembled(
+    config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS
+) -> AsyncIterator[tuple[web.Application, Runs]]:
+    """The application with everything it needs open, and everything closed in reverse order afterwards.
+
+    `own_tools` are Python functions of whoever embeds the gateway: agents use those that they name in `tools`.
+    """
     async with AsyncExitStack() as stack:
-        tools = {name: agent_tools(name, agent) for name, agent in config.agents.items()}
+        tools = {name: agent_tools(name, agent, own_tools) for name, agent in config.agents.items()}
         agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
@@ -170,12 +178,12 @@ def is_loopback(host: str) -> bool:
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-async def serve(config: Config) -> None:
+async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> None:
     """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first."""
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
-    async with assembled(config) as (app, runs):
+    async with assembled(config, own_tools) as (app, runs):
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:

@@ -1,0 +1,76 @@
+"""How a run under way is shown: one live line on a terminal, plain lines elsewhere, nothing beside --json.
+
+All of it goes to stderr: stdout is for the answer, so that `answer=$(gateway run …)` holds just that.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from gateway.cli.progress import Progress, advance, line, words
+from gateway.cli.render import printable
+from gateway.core.events import Event
+from gateway.edge.wire import RunBody
+
+
+class View(Protocol):
+    def watching(self, run: RunBody) -> AbstractContextManager[object]:
+        """Holds the terminal while the run is watched."""
+        ...
+
+    def saw(self, event: Event) -> None: ...
+
+
+class Silent:
+    def watching(self, run: RunBody) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def saw(self, event: Event) -> None:
+        return
+
+
+class Lines:
+    """One plain line an event, for logs and pipes."""
+
+    def watching(self, run: RunBody) -> AbstractContextManager[object]:
+        typer.echo(f"run {run.id} of {run.agent} on {run.model}", err=True)
+        return nullcontext()
+
+    def saw(self, event: Event) -> None:
+        if said := words(event):
+            typer.echo(printable(said), err=True)
+
+
+class OneLine:
+    """One line that changes in place and is gone at the end."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._progress = Progress()
+        self._spinner = Spinner("dots")
+
+    def watching(self, run: RunBody) -> AbstractContextManager[object]:
+        self._progress = Progress(turn=run.turns, cost_usd=run.cost_usd)
+        return Live(console=Console(stderr=True), transient=True, refresh_per_second=10, get_renderable=self._render)
+
+    def saw(self, event: Event) -> None:
+        self._progress = advance(self._progress, event)
+
+    def _render(self) -> Spinner:
+        said = line(self._progress, time.monotonic() - self._began)
+        self._spinner.update(text=Text(printable(said), no_wrap=True, overflow="ellipsis"))
+        return self._spinner
+
+
+def view_for(*, as_json: bool, terminal: bool) -> View:
+    if as_json:
+        return Silent()
+    return OneLine() if terminal else Lines()
