@@ -45,8 +45,11 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Model(Protocol):
-    def ask(self, run: Run, on_delta: Callable[[str], None] | None) -> AsyncGenerator[Sending | Reply, None]:
-        """Send the run's transcript and tools; yields `Sending` before each attempt and one `Reply` at the end.
+    def ask(
+        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> AsyncGenerator[Sending | Reply, None]:
+        """Send the run's transcript and tools; yields `Sending` before each attempt and one `Reply` at the end. The
+        reply has at most `max_tokens`, reasoning included.
 
         With `on_delta` the reply is streamed and each piece of its text is passed on as it arrives. Raises
         ProviderRefused, or ProviderUnavailable when the retries are used up.

@@ -4,6 +4,7 @@ intent is durable before the deed."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -12,18 +13,22 @@ from datetime import datetime
 from decimal import Decimal
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from gateway.core import commands
 from gateway.core import events as e
 from gateway.core.calls import Answer, Execute, Step, UseTools, waiting_for_verdict
 from gateway.core.errors import ProviderError, ProviderRefused, ToolFailed
 from gateway.core.estimates import expected_usage
-from gateway.core.loop import Action, AskModel, Rest
+from gateway.core.loop import Action, AskModel, Rest, decide
 from gateway.core.ports import Reply, Sending
 from gateway.core.pricing import cost, total
 from gateway.core.run import Call, ProviderDown, Run, Status
 from gateway.core.stopping import Stop
 from gateway.service.checking import check
 from gateway.service.ports import Ports
+
+log = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 0.01
 """How long a cancelled tool may take to end before the run stops without it."""
@@ -34,7 +39,7 @@ Events = AsyncGenerator[e.Event, None]
 def perform(action: Action, run: Run, ports: Ports) -> Events:
     match action:
         case AskModel():
-            return ask_model(run, ports)
+            return ask_model(action, run, ports)
         case UseTools(steps):
             return use_tools(steps, run, ports)
         case Stop():
@@ -68,26 +73,35 @@ async def stop(why: Stop, run: Run, ports: Ports) -> Events:
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-async def ask_model(run: Run, ports: Ports) -> Events:
+async def ask_model(action: AskModel, run: Run, ports: Ports) -> Events:
     """One turn. The estimate of each attempt that may be billed is recorded before it is sent."""
-    estimate = cost(run.price, expected_usage(run))
+    estimate = cost(run.price, expected_usage(run)) if action.worst_usd is None else action.worst_usd
     unconfirmed = run.unconfirmed_cost_usd
     on_delta = speaker(run, ports) if run.stream else None
     try:
-        async with aclosing(ports.model.ask(run, on_delta)) as parts:
+        async with aclosing(ports.model.ask(run, on_delta, action.max_tokens)) as parts:
             async for part in parts:
                 match part:
                     case Sending():
                         report_failed_attempt(run, ports, part)
+                        if part.lost and (why := no_longer_affordable(run, unconfirmed, ports)):
+                            yield commands.stop(run, why, ports.clock(), unconfirmed_usd=unconfirmed)
+                            return
                         if part.attempt == 1 or part.lost:
                             unconfirmed = total(unconfirmed, estimate)
                             yield turn_start(run, part.attempt, estimate, unconfirmed, ports.clock())
                     case Reply():
                         report(run, ports, "ok")
-                        yield turn(run, part, total(unconfirmed, -estimate), ports.clock())
+                        yield turn(run, part, action, total(unconfirmed, -estimate), ports.clock())
     except ProviderError as error:
         report(run, ports, "refused" if isinstance(error, ProviderRefused) else "lost" if error.lost else "unavailable")
         yield turned_away(run, error, unconfirmed if error.lost else total(unconfirmed, -estimate), ports.clock())
+
+
+def no_longer_affordable(run: Run, unconfirmed: Decimal, ports: Ports) -> Stop | None:
+    """A reply that was lost may be billed, so asking again is decided anew."""
+    action = decide(replace(run, unconfirmed_cost_usd=unconfirmed), ports.rules, ports.clock())
+    return action if isinstance(action, Stop) else None
 
 
 def speaker(run: Run, ports: Ports) -> Callable[[str], None]:
@@ -114,7 +128,7 @@ def report(run: Run, ports: Ports, outcome: str) -> None:
         observer.attempted(run, outcome)
 
 
-def turn(run: Run, reply: Reply, unconfirmed: Decimal, now: datetime) -> e.Turn:
+def turn(run: Run, reply: Reply, asked: AskModel, unconfirmed: Decimal, now: datetime) -> e.Turn:
     """The reply as an event: priced, its calls parsed and checked."""
     usage = reply.usage
     turn_cost = cost(run.price, usage)
@@ -130,6 +144,8 @@ def turn(run: Run, reply: Reply, unconfirmed: Decimal, now: datetime) -> e.Turn:
         cached_tokens=usage.cached_tokens,
         reasoning_tokens=usage.reasoning_tokens,
         estimated=reply.estimated,
+        max_tokens=asked.max_tokens,
+        fault=overcharge(turn_cost, asked),
         message=reply.message,
         checks=tuple(check(call, run.tools) for call in reply.message.tool_calls),
         ms=round(reply.ms, 3),
@@ -137,6 +153,15 @@ def turn(run: Run, reply: Reply, unconfirmed: Decimal, now: datetime) -> e.Turn:
         provider_ms=reply.provider_ms,
         time=now,
     )
+
+
+def overcharge(turn_cost: Decimal, asked: AskModel) -> str | None:
+    """A hard budget rests on the provider keeping to `max_tokens`; one that does not is reported, in words."""
+    if asked.worst_usd is None or turn_cost <= asked.worst_usd:
+        return None
+    words = f"the reply cost ${turn_cost:f}, more than the ${asked.worst_usd:f} that it could cost at most"
+    log.error("a fault of the provider: %s", words)
+    return words
 
 
 def turned_away(run: Run, error: ProviderError, unconfirmed: Decimal, now: datetime) -> e.RunStopped:

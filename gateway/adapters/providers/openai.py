@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 import aiohttp
@@ -46,7 +46,7 @@ class OpenAIModel:
     def __init__(self, session: ClientSession, settings: ProviderSettings) -> None:
         self._session = session
         self._settings = settings
-        self._bodies = Bodies(settings.extra_body)
+        self._bodies = Bodies(settings.extra_body, cap_name=settings.cap_name)
         self._headers = _headers(settings)
         self._timeout = ClientTimeout(
             total=settings.total_timeout_seconds,
@@ -54,8 +54,10 @@ class OpenAIModel:
             sock_read=settings.read_timeout_seconds,
         )
 
-    async def ask(self, run: Run, on_delta: OnDelta | None) -> AsyncIterator[Sending | Reply]:
-        body = self._bodies.build(run, stream=on_delta is not None)
+    async def ask(
+        self, run: Run, on_delta: OnDelta | None, max_tokens: int | None = None
+    ) -> AsyncGenerator[Sending | Reply, None]:
+        body = self._bodies.build(run, stream=on_delta is not None, max_tokens=max_tokens)
         failed: list[Failed] = []
         reply: Reply | None = None
         try:

@@ -67,6 +67,7 @@ class Bodies:
         self,
         extra_body: dict[str, Any],
         *,
+        cap_name: str = "max_tokens",
         runs_max: int = RUNS_MAX,
         bytes_max: int = BYTES_MAX,
         encode: Callable[[Any], bytes] = codec.encode,
@@ -76,14 +77,18 @@ class Bodies:
         self._bytes_max = bytes_max
         self._known: OrderedDict[str, _Encoded] = OrderedDict()
         self._bytes = 0
+        self._max_tokens: int | None = extra_body.get("max_tokens")
+        self._cap_name = codec.encode(cap_name)
+        extra_body = {name: value for name, value in extra_body.items() if name != "max_tokens"}
         plain = {"stream": False}
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
         self._plain_end, self._streamed_end = (
             b"," + codec.encode({**options, **extra_body})[1:] for options in (plain, streamed)
         )
 
-    def build(self, run: Run, *, stream: bool) -> bytes:
+    def build(self, run: Run, *, stream: bool, max_tokens: int | None = None) -> bytes:
         encoded = self._up_to_date(run)
+        caps = [cap for cap in (max_tokens, self._max_tokens) if cap is not None]
         return b"".join(
             (
                 b'{"model":',
@@ -92,6 +97,7 @@ class Bodies:
                 encoded.messages,
                 b"]",
                 encoded.tools_json,
+                b",%b:%d" % (self._cap_name, min(caps)) if caps else b"",
                 self._streamed_end if stream else self._plain_end,
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -15,13 +15,15 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`base_url` with its /v1. `read_timeout_seconds` is the longest silence: before the first byte and between bytes,
-    so it must be longer than the slowest plain reply. `extra_body` goes into every request as it is."""
+    so it must be longer than the slowest plain reply. `extra_body` goes into every request as it is. `cap_name` is what
+    this endpoint calls the cap on a reply's tokens."""
 
     base_url: str
     name: str = "default"
     api_key: str | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    cap_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     connect_timeout_seconds: Seconds = 5.0
     read_timeout_seconds: Seconds = 60.0
     total_timeout_seconds: Seconds = 600.0
