@@ -18,7 +18,18 @@ from gateway.core.calls import outstanding, waiting_for_verdict
 from gateway.core.codec import args_hash
 from gateway.core.errors import BadRequest, NotFound, WrongState
 from gateway.core.pricing import total
-from gateway.core.run import MAX_TURNS_MAX, Call, Cancelled, InDoubt, Limits, Run, Status, ToolOutputs, reason_of
+from gateway.core.run import (
+    MAX_TURNS_MAX,
+    Approval,
+    Call,
+    Cancelled,
+    InDoubt,
+    Limits,
+    Run,
+    Status,
+    ToolOutputs,
+    reason_of,
+)
 from gateway.core.stopping import Stop, driven_seconds, too_tight
 
 STOPPED_FOR_NOW = (Status.INTERRUPTED, Status.MAX_TURNS_EXCEEDED, Status.BUDGET_EXCEEDED)
@@ -106,7 +117,7 @@ def require_resumable(run: Run) -> None:
         raise WrongState(f"run {run.id} is {run.status} and cannot be resumed: start a new one.")
     match reason_of(run.interruption):
         case "approval":
-            waiting = ", ".join(call.id for call in waiting_for_verdict(run))
+            waiting = ", ".join(call_id for call_id in waiting_ids(run))
             raise WrongState(f"run {run.id} waits for a verdict on {waiting}: approve or reject it.")
         case "in_doubt":
             raise WrongState(f"run {run.id} waits for a doubt to be settled: post its output, approve or reject it.")
@@ -114,6 +125,11 @@ def require_resumable(run: Run) -> None:
             raise WrongState(f"run {run.id} waits for tool outputs: post them.")
         case _:
             return
+
+
+def waiting_ids(run: Run) -> list[str]:
+    """The calls that wait for a person, of this run and of its subagents'."""
+    return [call.id for call in waiting_for_verdict(run)] + [waits.call_id for waits in run.inner]
 
 
 def verdict(
@@ -214,12 +230,33 @@ def output_event(run: Run, output: ToolOutput, now: datetime) -> e.ToolResult:
     )
 
 
+def rejoin(run: Run, now: datetime) -> list[e.Event]:
+    """Go on with a run that stopped because a subagent waited for a person, now that the person has spoken."""
+    waited = run.status is Status.INTERRUPTED and bool(run.inner)
+    return [e.RunResumed(cause="verdict", time=now)] if waited else []
+
+
+def take_up(run: Run, now: datetime) -> list[e.Event]:
+    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped."""
+    if run.status is Status.RUNNING:
+        return recover(run, now)
+    again = reason_of(run.interruption) in ("cancelled", "provider_unavailable")
+    return [e.RunResumed(cause="resume", time=now)] if again else []
+
+
 def recover(run: Run, now: datetime) -> list[e.Event]:
     """Take up a run whose process died. One that has stopped is left as it is."""
     return [] if run.status is not Status.RUNNING else [e.RunResumed(cause="recovery", time=now)]
 
 
-def stop(run: Run, why: Stop, now: datetime, *, unconfirmed_usd: Decimal | None = None) -> e.RunStopped:
+def stop(
+    run: Run,
+    why: Stop,
+    now: datetime,
+    *,
+    unconfirmed_usd: Decimal | None = None,
+    inner: tuple[Approval | InDoubt, ...] = (),
+) -> e.RunStopped:
     """`run_stopped` with the figures of the run. `unconfirmed_usd` where the stop itself settles what a request in
     flight may have cost."""
     return e.RunStopped(
@@ -228,6 +265,7 @@ def stop(run: Run, why: Stop, now: datetime, *, unconfirmed_usd: Decimal | None 
         turns=run.turns,
         cost_usd=total(run.cost_usd),
         interruption=why.interruption,
+        inner=inner,
         error=why.error,
         unconfirmed_usd=total(run.unconfirmed_cost_usd if unconfirmed_usd is None else unconfirmed_usd),
         time=now,

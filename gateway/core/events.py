@@ -132,6 +132,7 @@ class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="too
     error: str | None = None
     permanent: bool = False
     child_cost_usd: Decimal = field(name="childCostUsd", default=ZERO)
+    child_unconfirmed_usd: Decimal = field(name="childUnconfirmedCostUsd", default=ZERO)
     time: datetime
 
 

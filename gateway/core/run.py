@@ -204,10 +204,11 @@ def reason_of(interruption: Interruption | None) -> str | None:
 
 
 class Parent(Struct, frozen=True):
-    """The call of another run that this run answers."""
+    """The call of another run that this run answers, and how deep below a run of a person's it is."""
 
     run_id: str
     call_id: str
+    depth: int = 1
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -30,10 +30,20 @@ Rule = Callable[[Run, datetime], Stop | None]
 
 
 def poison(run: Run, now: datetime) -> Stop | None:
-    """A run that takes the process down with it must not do so for ever."""
-    if run.recoveries < RECOVERIES_MAX:
+    """A run that takes the process down with it must not do so for ever. One that waits for a subagent makes no
+    progress of its own, and whether the subagent does is for that run to say."""
+    if run.recoveries < RECOVERIES_MAX or waits_for_subagent(run):
         return None
     return Stop(Status.FAILED, error=f"the run was recovered {run.recoveries} times in a row without any progress.")
+
+
+def waits_for_subagent(run: Run) -> bool:
+    return any(is_subagent(run, call) for call in run.calls if call.started and not call.outcome)
+
+
+def is_subagent(run: Run, call: Call) -> bool:
+    spec = run.tool(call.tool)
+    return spec is not None and spec.subagent is not None
 
 
 def fatal_tool_error(run: Run, now: datetime) -> Stop | None:

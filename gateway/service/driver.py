@@ -16,7 +16,7 @@ from gateway.core.ports import Key, Record, entry_of
 from gateway.core.run import Cancelled, Deadline, Run, Status
 from gateway.core.stopping import Stop, driven_seconds
 from gateway.service.perform import perform
-from gateway.service.ports import Ports
+from gateway.service.ports import Ports, Suspended
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,8 @@ class Driver:
                 await self._record(event)
                 if self._stop is not None:
                     return
+        except Suspended as suspended:
+            await self._suspend(suspended)
         except asyncio.CancelledError:
             if self._stop is None:
                 raise
@@ -102,6 +104,15 @@ class Driver:
         finally:
             self._interruptible = False
             await events.aclose()
+
+    async def _suspend(self, suspended: Suspended) -> None:
+        """Stop for what a subagent waits for; one that was only interrupted by a shutdown is taken up again."""
+        self._interruptible = False
+        if suspended.inner:
+            why = Stop(Status.INTERRUPTED, suspended.inner[0])
+            await self._record(commands.stop(self.run, why, self._ports.clock(), inner=suspended.inner))
+        else:
+            self._draining = True
 
     async def _record(self, event: Event) -> None:
         """A store that is down holds the run up; it does not lose it."""

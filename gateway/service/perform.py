@@ -26,7 +26,7 @@ from gateway.core.pricing import cost, total
 from gateway.core.run import Call, ProviderDown, Run, Status
 from gateway.core.stopping import Stop
 from gateway.service.checking import check
-from gateway.service.ports import Ports
+from gateway.service.ports import Ports, Suspended, ToolAnswer
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +189,7 @@ async def use_tools(steps: Sequence[Step], run: Run, ports: Ports) -> Events:
                     args=step.call.arguments,
                     provider_id=step.call.provider_id,
                     call=step.call.id,
+                    reserved_usd=step.reserved_usd,
                     time=ports.clock(),
                 )
     if executions:
@@ -238,6 +239,7 @@ class CallContext:
 async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Events:
     """Runs tools side by side and yields what they report, as it comes. Closing it cancels those that still run."""
     queue: asyncio.Queue[e.Event | BaseException] = asyncio.Queue()
+    suspended: list[Suspended] = []
     contexts = [CallContext(step.call, queue.put_nowait, ports) for step in executions]
     tasks = [
         asyncio.create_task(execute_one(step, run, ports, context, queue))
@@ -247,44 +249,59 @@ async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Even
     try:
         while running:
             event = await queue.get()
-            if isinstance(event, BaseException):
-                raise event
-            running -= isinstance(event, e.ToolResult)
-            yield event
+            match event:
+                case Suspended():
+                    suspended.append(event)
+                case BaseException():
+                    raise event
+                case _:
+                    yield event
+            running -= isinstance(event, e.ToolResult | Suspended)
     finally:
         for context in contexts:
             context.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=STOP_GRACE_SECONDS)
+    if suspended:
+        raise Suspended(tuple(waits for one in suspended for waits in one.inner))
 
 
 async def execute_one(
     step: Execute, run: Run, ports: Ports, context: CallContext, queue: asyncio.Queue[e.Event | BaseException]
 ) -> None:
+    """Puts the result into the queue, or whatever else ended the execution: without it the run would wait for ever."""
     began = time.perf_counter()
-    content, error, permanent = "", None, False
     try:
-        content = await ports.toolbox.use(run, step.spec, step.call.args or {}, context)
-    except ToolFailed as failed:
-        error, permanent = str(failed), failed.permanent
-        content = failure_words(run, error)
-    except Exception as fault:  # noqa: BLE001  the driver reports it; without this the run would wait for ever
+        answer = await use(step, run, ports, context)
+    except Exception as fault:  # noqa: BLE001  the consumer raises it
         queue.put_nowait(fault)
         return
     queue.put_nowait(
         e.ToolResult(
             tool_name=step.call.tool,
             ms=round((time.perf_counter() - began) * 1000),
-            ok=error is None,
+            ok=answer.error is None,
             provider_id=step.call.provider_id,
             call=step.call.id,
-            content=content,
-            error=error,
-            permanent=permanent,
+            content=answer.content if answer.error is None else failure_words(run, answer.error),
+            error=answer.error,
+            permanent=answer.permanent,
+            child_cost_usd=answer.cost_usd,
+            child_unconfirmed_usd=answer.unconfirmed_cost_usd,
             time=ports.clock(),
         )
     )
+
+
+async def use(step: Execute, run: Run, ports: Ports, context: CallContext) -> ToolAnswer:
+    """What came of the call. Raises Suspended, and faults of the gateway."""
+    try:
+        if step.spec.subagent is not None:
+            return await ports.subagents.answer(run, step)
+        return ToolAnswer(content=await ports.toolbox.use(run, step.spec, step.call.args or {}, context))
+    except ToolFailed as failed:
+        return ToolAnswer(content="", error=str(failed), permanent=failed.permanent)
 
 
 def failure_words(run: Run, error: str) -> str:

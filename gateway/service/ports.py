@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol
 
+from msgspec import Struct
+
+from gateway.core.calls import Execute
+from gateway.core.errors import ToolFailed
 from gateway.core.events import Event
 from gateway.core.ports import Clock, EventLog, Model, Record, Toolbox
-from gateway.core.run import Run
+from gateway.core.pricing import ZERO
+from gateway.core.run import Approval, InDoubt, Run
 from gateway.core.stopping import RULES, Rule
 
 
@@ -26,6 +32,40 @@ class Observer(Protocol):
         ...
 
 
+class ToolAnswer(Struct, frozen=True, kw_only=True):
+    """What came of a call: the words, or why it failed; and what it cost, where another run answered it."""
+
+    content: str
+    error: str | None = None
+    permanent: bool = False
+    cost_usd: Decimal = ZERO
+    unconfirmed_cost_usd: Decimal = ZERO
+
+
+class Suspended(Exception):
+    """A subagent cannot go on without a person, and so neither can its parent. Empty: the gateway is shutting down."""
+
+    def __init__(self, inner: tuple[Approval | InDoubt, ...]) -> None:
+        super().__init__("waits for a person")
+        self.inner = inner
+
+
+class AnswersCalls(Protocol):
+    async def answer(self, parent: Run, step: Execute) -> ToolAnswer:
+        """What a subagent's run answered. Raises Suspended if it waits for a person, ToolFailed in words."""
+        ...
+
+
+class NoSubagents:
+    """For a gateway, or a test, without agents that are tools."""
+
+    async def answer(self, parent: Run, step: Execute) -> ToolAnswer:
+        raise ToolFailed(f"the agent {step.spec.subagent} is no longer configured.", permanent=True)
+
+
+NO_SUBAGENTS = NoSubagents()
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     log: EventLog
@@ -34,3 +74,4 @@ class Ports:
     clock: Clock
     observers: Sequence[Observer] = ()
     rules: Sequence[Rule] = RULES
+    subagents: AnswersCalls = NO_SUBAGENTS
