@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -23,9 +24,9 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
 from gateway.adapters.tools.workspace import Workspace
 from gateway.config import AgentConfig, Config, ConfigError
-from gateway.core.errors import GatewayError
+from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
 from gateway.edge.answers import IdempotentAnswers
-from gateway.edge.auth import guard
+from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
 from gateway.edge.routes import Route, register, run_routes, system_routes
@@ -42,6 +43,8 @@ from scripted.app import serving as serving_scripted
 log = logging.getLogger(__name__)
 
 VERSION = version("agent-sidecar")
+PROBE_SECONDS_MAX = 2.0
+STREAMS_END_SECONDS = 1.0
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
 
@@ -96,12 +99,19 @@ class DefaultModel:
         self._model = model
 
     async def __call__(self) -> str:
+        """Raises Unavailable or CannotRun if the provider does not say."""
         if self._name is None:
-            models = await self._model.models()
-            if not models:
-                raise ConfigError("the provider lists no models: set LLM_MODEL, or model in the configuration.")
-            self._name = models[0]
+            self._name = await self._first()
         return self._name
+
+    async def _first(self) -> str:
+        try:
+            models = await self._model.models()
+        except ProviderError as error:
+            raise Unavailable(f"no model is named, and {error}: set LLM_MODEL, or try again.") from error
+        if not models:
+            raise CannotRun("no model is named, and the provider lists none: set LLM_MODEL.", param="model")
+        return models[0]
 
 
 # --- the application ------------------------------------------------------------------------------------------------
@@ -128,7 +138,7 @@ async def assembled(
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
         routes = RunRoutes(
             runs=runs,
-            agents=Agents(agents, config.prices, DefaultModel(config.model, model)),
+            agents=Agents(agents, config.prices, DefaultModel(config.model, model), provider=settings.name),
             feed=feed,
             log=store,
             index=store,
@@ -140,7 +150,11 @@ async def assembled(
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
     async def expose() -> tuple[bytes, str]:
-        return metrics.expose(approvals_pending=await store.count("approval"))
+        try:
+            pending = await store.count("approval")
+        except Unavailable:  # when the store is down, the other series are needed most
+            pending = math.nan
+        return metrics.expose(approvals_pending=pending)
 
     async def store_answers() -> str | None:
         return await words_of(store.count("approval"))
@@ -154,7 +168,10 @@ def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRo
 async def words_of(probe: Awaitable[object]) -> str | None:
     """None if the probe succeeds, else what it says."""
     try:
-        await probe
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            await probe
+    except TimeoutError:
+        return f"no answer within {PROBE_SECONDS_MAX:g} s"
     except GatewayError as error:
         return str(error)
     return None
@@ -171,10 +188,6 @@ def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Ap
     return app
 
 
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
@@ -183,15 +196,22 @@ async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> Non
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
+    async with serving(config, own_tools) as address:
+        print(f"gateway listening on {address}", flush=True)  # noqa: T201
+        await stopping.wait()
+
+
+@asynccontextmanager
+async def serving(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> AsyncIterator[str]:
+    """Serves, and yields the address. Afterwards what is under way finishes. Raises OSError if the port is taken."""
     async with assembled(config, own_tools) as (app, runs):
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=STREAMS_END_SECONDS)
         await runner.setup()
         try:
             site = web.TCPSite(runner, config.server.host, config.server.port)
             await site.start()
             runs.recover()
-            print(f"gateway listening on {address_of(runner, config)}", flush=True)  # noqa: T201
-            await stopping.wait()
+            yield address_of(runner, config)
             await site.stop()
             await runs.close(config.server.shutdown_grace_seconds)
         finally:

@@ -34,6 +34,7 @@ OVERHEAD_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05
 OVERSHOOT_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1)
 MODELS_MAX = 200
 OTHER = "other"
+UNKNOWN = "unknown"  # a tool that the model made up
 
 
 class Bounded:
@@ -107,7 +108,7 @@ class Metrics:
         for status, reason in STOPS:
             self.stops.labels(agent, status.value, reason)
 
-    def expose(self, *, approvals_pending: int) -> tuple[bytes, str]:
+    def expose(self, *, approvals_pending: float) -> tuple[bytes, str]:
         """The page for a scrape, and its content type."""
         self.approvals.set(approvals_pending)
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
@@ -117,8 +118,11 @@ class Metrics:
     def said(self, run: Run, text: str) -> None:
         return
 
-    def attempted(self, run: Run, outcome: str) -> None:
+    def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         self.requests.labels(run.provider, outcome).inc()
+        self.retries.inc(again)
+        if outcome != "ok":
+            self._touch(run)  # what a failed attempt took was not ours
 
     def recorded(self, run: Run, event: e.Event, record: Record) -> None:
         match event:
@@ -132,7 +136,7 @@ class Metrics:
             case e.Turn():
                 self._turn(run, event)
             case e.ToolResult():
-                self._tool_result(event)
+                self._tool_result(run, event)
             case e.RunStopped():
                 self._stopped(run, event)
             case _:
@@ -162,8 +166,8 @@ class Metrics:
         if progress := self._progress.get(run.id):
             self.overhead.observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
 
-    def _tool_result(self, event: e.ToolResult) -> None:
-        tool = self._tool(event.tool_name)
+    def _tool_result(self, run: Run, event: e.ToolResult) -> None:
+        tool = self._tool(event.tool_name) if run.tool(event.tool_name) else UNKNOWN
         outcome = event.source if event.source != "tool" else "ok" if event.ok else "error"
         self.tool_runs.labels(tool, outcome).inc()
         if event.source == "tool":

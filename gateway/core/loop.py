@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.core import events as e
-from gateway.core.calls import UseTools, next_steps
+from gateway.core.calls import UseTools, approval_of, next_steps, waiting_for_verdict
 from gateway.core.estimates import reply_cap
 from gateway.core.ledger import (
     asked,
@@ -36,7 +36,7 @@ from gateway.core.ledger import (
 )
 from gateway.core.messages import Assistant, Tool, text_of
 from gateway.core.pricing import ZERO, Usage, total
-from gateway.core.run import Outcome, Run, Status, Tally, Verdict
+from gateway.core.run import Approval, Call, Interruption, Outcome, Run, Status, Tally, Verdict
 from gateway.core.stopping import Rule, Stop
 
 # --- what happens next ----------------------------------------------------------------------------------------------
@@ -203,12 +203,22 @@ def judged(run: Run, event: e.VerdictGiven) -> dict[str, Any]:
     verdict = Verdict(event.approved, event.reason)
     approved = tuple(call for call in run.approved if call != event.call)
     rejected = tuple(call for call in run.rejected if call != event.call)
+    calls = with_call(run, event.call, verdict=verdict, started=False)
     return {
-        "calls": with_call(run, event.call, verdict=verdict, started=False),
+        "calls": calls,
+        "interruption": still_missing(run, calls),
         "approved": (*approved, event.call) if event.approved else approved,
         "rejected": rejected if event.approved else (*rejected, event.call),
         "recoveries": 0,
     }
+
+
+def still_missing(run: Run, calls: tuple[Call, ...]) -> Interruption | None:
+    """A run that waits for approvals names the first that is missing."""
+    waiting = waiting_for_verdict(replace(run, calls=calls))
+    if not waiting or not isinstance(run.interruption, Approval):
+        return run.interruption
+    return approval_of(waiting[0], waiting[0].args or {})
 
 
 def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:

@@ -70,6 +70,6 @@ class IdempotentAnswers:
             return web.Response(body=claim.body, status=claim.status, headers=REPLAYED, content_type="application/json")
         response = await carry_out(key, claim and claim.run_id)
         body = response.body
-        if response.status < 300 and isinstance(body, bytes):
+        if response.status == 201 and isinstance(body, bytes):
             await self._answers.keep(key.key, response.status, body)
         return response

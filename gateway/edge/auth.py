@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from typing import Literal
-from urllib.parse import urlsplit
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gateway.core.errors import Forbidden, Unauthorized
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ApiKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key that clients send as `Authorization: Bearer`. A `read` key may look and not touch."""
 
-    key: str
+    key: Annotated[str, Meta(min_length=1)]
     role: Literal["full", "read"] = "full"
 
     def __repr__(self) -> str:
@@ -47,11 +48,16 @@ def require_key(request: web.Request, keys: Sequence[ApiKey]) -> None:
     given = bearer(request)
     if given is None:
         raise Unauthorized("this gateway wants a key: send Authorization: Bearer KEY.")
-    key = next((key for key in keys if hmac.compare_digest(key.key.encode(), given.encode())), None)
+    key = next((key for key in keys if same(key.key, given)), None)
     if key is None:
         raise Unauthorized("the key is not one of this gateway's.", code="invalid_api_key")
     if key.role == "read" and request.method not in ("GET", "HEAD", "OPTIONS"):
         raise Forbidden("this key may look and not touch: use one with the role full.")
+
+
+def same(key: str, given: str) -> bool:
+    """In a time that says nothing about the key. A header may hold bytes that are no text."""
+    return hmac.compare_digest(key.encode(), given.encode(errors="surrogateescape"))
 
 
 def bearer(request: web.Request) -> str | None:
@@ -62,15 +68,29 @@ def bearer(request: web.Request) -> str | None:
 def require_same_origin(request: web.Request) -> None:
     """A page of another site must not start runs through the browser of whoever opened it."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and split(origin).netloc != request.host:
         raise Forbidden(f"requests from pages of {origin} are not taken.", code="cross_origin")
 
 
 def require_loopback_name(request: web.Request) -> None:
     """Without keys, a name that was made to point at this machine (DNS rebinding) is not taken either."""
-    name = urlsplit(f"//{request.host}").hostname or ""
-    if name not in LOOPBACK_NAMES:
+    name = split(f"//{request.host}").hostname or ""
+    if not is_loopback(name):
         raise Forbidden(
             f"this gateway has no keys and answers only as localhost, not as {name}: configure [[server.keys]].",
             code="unknown_host",
         )
+
+
+def split(url: str) -> SplitResult:
+    """A URL from a header; an empty one for what is none."""
+    with suppress(ValueError):
+        return urlsplit(url)
+    return urlsplit("")
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host name or address means this machine, and nothing else can make it mean another."""
+    with suppress(ValueError):
+        return ip_address(name).is_loopback
+    return name == "localhost"

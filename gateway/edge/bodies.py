@@ -34,14 +34,15 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 def split_path(message: str) -> tuple[str, str | None]:
     """msgspec's message and the path in it: ``Expected `int`, got `str` - at `$.limits.max_turns` ``."""
-    found = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*?)`", message, re.DOTALL)
-    if found is None:
-        unknown = re.fullmatch(r"Object (?:contains unknown|missing required) field `(.*?)`", message)
-        return message, unknown and unknown[1]
-    return found[1], found[2] or None
+    located = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*?)`", message, re.DOTALL)
+    words, path = (located[1], located[2]) if located else (message, "")
+    field = re.fullmatch(r"Object (?:contains unknown|missing required) field `(.*?)`", words, re.DOTALL)
+    return words, ".".join(filter(None, (path, field and field[1]))) or None
 
 
-def number_param(request: web.Request, name: str, default: float, *, least: float, most: float) -> float:
+def number_param(
+    request: web.Request, name: str, default: float, *, least: float, most: float, whole: bool = False
+) -> float:
     """A query parameter as a number within bounds. Raises BadRequest."""
     text = request.query.get(name)
     if text is None:
@@ -50,8 +51,9 @@ def number_param(request: web.Request, name: str, default: float, *, least: floa
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not least <= value <= most:
-        raise BadRequest(f"{name} is {text!r}: it must be a number from {least:g} to {most:g}.", param=name)
+    if not least <= value <= most or (whole and not value.is_integer()):
+        kind = "a whole number" if whole else "a number"
+        raise BadRequest(f"{name} is {text!r}: it must be {kind} from {least:g} to {most:g}.", param=name)
     return value
 
 

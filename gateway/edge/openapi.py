@@ -14,7 +14,9 @@ from gateway.edge.problems import Problem
 from gateway.edge.routes import Param, Route
 
 REF_TEMPLATE = "#/components/schemas/{name}"
+JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
+TEXT = {"type": "string"}
 SECURITY = {"bearer": {"type": "http", "scheme": "bearer"}}
 
 
@@ -62,7 +64,7 @@ def operation(route: Route, refs: dict[type, Any]) -> dict[str, Any]:
     if route.body:
         described["requestBody"] = {
             "required": route.body_required,
-            "content": {"application/json": {"schema": refs[route.body]}},
+            "content": {JSON: {"schema": refs[route.body]}},
         }
     return described
 
@@ -82,9 +84,9 @@ def parameter(param: Param) -> dict[str, Any]:
 def answer(kind: Any, refs: dict[type, Any]) -> dict[str, Any]:
     if kind is None:
         return {"description": "Nothing more to send."}
-    if isinstance(kind, str):
-        return {"description": "OK", "content": {kind: {"schema": {} if "json" in kind else {"type": "string"}}}}
-    return {"description": "OK", "content": {"application/json": {"schema": refs[kind]}}}
+    if isinstance(kind, tuple):
+        return {"description": "OK", "content": {media: {"schema": {} if media == JSON else TEXT} for media in kind}}
+    return {"description": "OK", "content": {JSON: {"schema": refs[kind]}}}
 
 
 def serve(routes: list[Route], version: str) -> Handler:

@@ -59,6 +59,7 @@ def problem(
     """The response for one error. Client libraries retry 409 and 5xx by themselves: they are told where that cannot
     help."""
     kind = "invalid_request_error" if status < 500 else "server_error"
+    detail = detail.encode(errors="replace").decode()  # it may quote a header that is no text
     body = Problem(
         type=f"urn:problem:{code}",
         title=HTTPStatus(status).phrase,
@@ -116,6 +117,10 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         if error.status < 400:
             raise
         return from_http_exception(request, error)
+    except web.RequestPayloadError:
+        response = problem(request, 400, "the body is not encoded as its headers say.", code="malformed_body")
+        response.force_close()  # where it ends and the next request begins cannot be known
+        return response
     except ConnectionResetError:
         raise  # the client has gone; there is nobody to tell
     except Exception:

@@ -23,7 +23,8 @@ class Param(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`answers` are the successful statuses and their bodies; `errors` the others that a client may see."""
+    """`answers` are the successful statuses and their bodies, a type or media types; `errors` the others that a client
+    may see."""
 
     method: str
     path: str
@@ -34,7 +35,6 @@ class Route(Struct, frozen=True, kw_only=True):
     answers: dict[int, Any]
     errors: tuple[int, ...] = ()
     params: tuple[Param, ...] = ()
-    streams: str | None = None
 
 
 WAIT = Param(
@@ -83,7 +83,7 @@ def run_routes(runs: RunRoutes) -> list[Route]:
             handler=runs.start,
             about="Start a run: 201 at once; with `wait`, when it has stopped; with Accept: text/event-stream, live.",
             body=StartRun,
-            answers={200: "text/event-stream", 201: RunBody, 202: RunBody},
+            answers={200: ("text/event-stream",), 201: RunBody, 202: RunBody},
             errors=(400, 409, 413, 422, 429, 503),
             params=(WAIT, KEY),
         ),
@@ -110,7 +110,7 @@ def run_routes(runs: RunRoutes) -> list[Route]:
             path="/v1/runs/{run_id}/events",
             handler=runs.events,
             about="The trace, until the run stops: JSON lines, or events with Accept: text/event-stream.",
-            answers={200: "application/x-ndjson", 204: None},
+            answers={200: ("application/x-ndjson", "text/event-stream"), 204: None},
             errors=(400, 404, 503),
             params=(AFTER, FOLLOW),
         ),
@@ -129,21 +129,21 @@ def system_routes(system: SystemRoutes, openapi: Handler) -> list[Route]:
             path="/metrics",
             handler=system.metrics,
             about="Prometheus metrics.",
-            answers={200: "text/plain"},
+            answers={200: ("text/plain",)},
         ),
         Route(
             method="GET",
             path="/healthz",
             handler=system.healthz,
             about="Whether the process lives.",
-            answers={200: "application/json"},
+            answers={200: ("application/json",)},
         ),
         Route(
             method="GET",
             path="/readyz",
             handler=system.readyz,
             about="Whether it can take runs: store and provider answer.",
-            answers={200: "application/json"},
+            answers={200: ("application/json",)},
             errors=(503,),
         ),
         Route(
@@ -151,7 +151,7 @@ def system_routes(system: SystemRoutes, openapi: Handler) -> list[Route]:
             path="/openapi.json",
             handler=openapi,
             about="This description.",
-            answers={200: "application/json"},
+            answers={200: ("application/json",)},
         ),
     ]
 

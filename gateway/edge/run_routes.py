@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from gateway.core.errors import BadRequest
+from gateway.core.errors import BadRequest, WrongState
 from gateway.core.ports import Clock, EventLog, Index, Key
 from gateway.core.run import Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
@@ -78,7 +78,13 @@ class RunRoutes:
         if known_id is not None:
             return await self._runs.get(known_id)
         first = await self._agents.first_event(order, stream=stream, now=self._clock())
-        return await unhurried(self._runs.start(f"run_{uuid4().hex[:16]}", first, key))
+        try:
+            return await unhurried(self._runs.start(f"run_{uuid4().hex[:16]}", first, key))
+        except WrongState:
+            claim = None if key is None else await self._answers.claimed(key)
+            if claim is None:
+                raise
+            return await self._runs.get(claim.run_id)  # a request with the same key was faster
 
     async def _wait(self, run: Run, seconds: float, order: StartRun) -> Run:
         try:
@@ -112,7 +118,7 @@ class RunRoutes:
             status=Status(status) if status else None,
             agent=request.query.get("agent"),
             before=request.query.get("cursor"),
-            limit=int(number_param(request, "limit", 50, least=1, most=PAGE_RUNS_MAX)),
+            limit=int(number_param(request, "limit", 50, least=1, most=PAGE_RUNS_MAX, whole=True)),
         )
         return json_response(RunPage(runs=entries, next_cursor=cursor))
 
@@ -127,6 +133,7 @@ class RunRoutes:
         only_params(request, frozenset({"after", "follow"}))
         after, follow = last_event_id(request), flag_param(request, "follow")
         run = await self._runs.get(request.match_info["run_id"])
+        after = min(after, run.seq)
         if wants_sse(request):
             if after >= run.seq and run.status is not Status.RUNNING and not follow:
                 return web.Response(status=204)

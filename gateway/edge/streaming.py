@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import assel
 from aiohttp import web
 
 from gateway.core.codec import encode, kind_of, trace_line
-from gateway.core.errors import BadRequest
+from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.ports import Record
 from gateway.service.feed import Delta, Item
+
+log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVE = assel.send(comment="keep-alive")
@@ -37,23 +40,34 @@ async def send_sse(
 ) -> web.StreamResponse:
     """Sends each record with its seq as the id, deltas without one, and comments while nothing happens."""
     response = web.StreamResponse(headers={**SSE_HEADERS, **headers})
-    await response.prepare(request)
-    async with aclosing(with_pauses(items)) as beats:
+    async with sent(request, response), aclosing(with_pauses(items)) as beats:
         async for item in beats:
             await response.write(KEEP_ALIVE if item is None else frame(item))
-    await response.write_eof()
     return response
 
 
 async def send_lines(request: web.Request, items: AsyncGenerator[Item, None]) -> web.StreamResponse:
     """Sends the trace, one JSON object a line, as it grows."""
     response = web.StreamResponse(headers=LINES_HEADERS)
-    await response.prepare(request)
-    async for item in items:
-        if isinstance(item, Record):
-            await response.write(trace_line(item.run_id, item.seq, item.body) + b"\n")
-    await response.write_eof()
+    async with sent(request, response), aclosing(items):
+        async for item in items:
+            if isinstance(item, Record):
+                await response.write(trace_line(item.run_id, item.seq, item.body) + b"\n")
     return response
+
+
+@asynccontextmanager
+async def sent(request: web.Request, response: web.StreamResponse) -> AsyncIterator[None]:
+    """Begins and ends the response. After its headers no error has a body: the connection is closed in the middle, so
+    that the client knows that something is missing and comes back with the last id that it saw."""
+    await response.prepare(request)
+    try:
+        yield
+        await response.write_eof()
+    except GatewayError as error:
+        log.warning("%s %s ends early: %s", request.method, request.path, error)
+        if request.transport is not None:
+            request.transport.close()
 
 
 def frame(item: Item) -> bytes:
@@ -86,3 +100,6 @@ async def with_pauses(items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item 
     finally:
         if pending is not None:
             pending.cancel()
+            with suppress(asyncio.CancelledError, StopAsyncIteration):
+                await pending
+        await items.aclose()

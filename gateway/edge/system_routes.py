@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
@@ -30,9 +31,7 @@ class Readiness(Struct, frozen=True):
 
 
 class SystemRoutes:
-    def __init__(
-        self, *, version: str, expose: Callable[[], Awaitable[tuple[bytes, str]]], probes: Mapping[str, Probe]
-    ) -> None:
+    def __init__(self, *, version: str, expose: Expose, probes: Mapping[str, Probe]) -> None:
         self._version = version
         self._expose = expose
         self._probes = probes
@@ -45,6 +44,7 @@ class SystemRoutes:
         return json_response(Health("ok", self._version))
 
     async def readyz(self, request: web.Request) -> web.Response:
-        checks = {name: await probe() or "ok" for name, probe in self._probes.items()}
+        answers = await asyncio.gather(*(probe() for probe in self._probes.values()))
+        checks = {name: answer or "ok" for name, answer in zip(self._probes, answers, strict=True)}
         ready = all(answer == "ok" for answer in checks.values())
         return json_response(Readiness("ready" if ready else "not ready", checks), 200 if ready else 503)

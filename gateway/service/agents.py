@@ -84,11 +84,14 @@ class Agents:
         agents: Sequence[Agent],
         prices: Mapping[str, Price],
         default_model: Callable[[], Awaitable[str]],
+        *,
+        provider: str,
     ) -> None:
         self._agents = {agent.name: agent for agent in agents}
         self._default = agents[0]
         self._prices = prices
         self._default_model = default_model
+        self._provider = provider
 
     @property
     def names(self) -> list[str]:
@@ -101,6 +104,7 @@ class Agents:
         return RunStarted(
             agent=agent.name,
             model=model,
+            provider=self._provider,
             messages=transcript(order, agent),
             tools=chosen_tools(order.tools, agent),
             limits=check_limits(with_limits(agent.limits, order.limits)),

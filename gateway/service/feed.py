@@ -41,13 +41,14 @@ class Feed:
     def said(self, run: Run, text: str) -> None:
         self._publish(run.id, Delta(run.id, text))
 
-    def attempted(self, run: Run, outcome: str) -> None:
+    def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         return
 
     def _publish(self, run_id: str, item: Item) -> None:
         for queue in self._subscriptions.get(run_id, ()):
-            if not queue.full():
-                queue.put_nowait(item)
+            if queue.full():
+                queue.get_nowait()  # the oldest: a gap is read from the log, but only once something newer has come
+            queue.put_nowait(item)
 
     @contextmanager
     def subscribe(self, run_id: str) -> Iterator[Subscription]:

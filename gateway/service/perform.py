@@ -120,12 +120,12 @@ def turn_start(run: Run, attempt: int, estimate: Decimal, unconfirmed: Decimal, 
 
 def report_failed_attempt(run: Run, ports: Ports, sending: Sending) -> None:
     if sending.attempt > 1:
-        report(run, ports, "lost" if sending.lost else "unavailable")
+        report(run, ports, "lost" if sending.lost else "unavailable", again=True)
 
 
-def report(run: Run, ports: Ports, outcome: str) -> None:
+def report(run: Run, ports: Ports, outcome: str, *, again: bool = False) -> None:
     for observer in ports.observers:
-        observer.attempted(run, outcome)
+        observer.attempted(run, outcome, again=again)
 
 
 def turn(run: Run, reply: Reply, asked: AskModel, unconfirmed: Decimal, now: datetime) -> e.Turn:

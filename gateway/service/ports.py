@@ -23,8 +23,8 @@ class Observer(Protocol):
 
     def recorded(self, run: Run, event: Event, record: Record) -> None: ...
 
-    def attempted(self, run: Run, outcome: str) -> None:
-        """One request to the provider ended: `ok`, `refused`, `unavailable` or `lost`."""
+    def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
+        """One request to the provider ended: `ok`, `refused`, `unavailable` or `lost`. `again`: it is sent again."""
         ...
 
     def said(self, run: Run, text: str) -> None:

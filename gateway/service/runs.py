@@ -4,36 +4,50 @@ and one whose process died: load, record the events of the command, drive on."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from weakref import WeakValueDictionary
+
+from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
 
 from gateway.core import commands
 from gateway.core.codec import decode_event, encode
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import Busy, NotFound, Unavailable, WrongState
-from gateway.core.events import Event, RunStarted
+from gateway.core.events import Event, RunResumed, RunStarted
 from gateway.core.loop import replay, start
 from gateway.core.ports import Index, Key, Record, entry_of
-from gateway.core.run import Run, Status, reason_of
+from gateway.core.run import Approval, Cancelled, InDoubt, Run, Status, reason_of
+from gateway.core.stopping import Stop
 from gateway.service.driver import Driver, announce, record
-from gateway.service.ports import Ports
+from gateway.service.ports import AnswersCalls, Ports
 
 log = logging.getLogger(__name__)
 
 BUSY_RETRY_AFTER_SECONDS = 1.0
+CANCEL_SECONDS_MAX = 10.0
 
 
 class Runs:
     """The runs of one gateway. At most `active_max` are driven at a time."""
 
-    def __init__(self, ports: Ports, index: Index, *, active_max: int) -> None:
-        self._ports = ports
+    def __init__(
+        self,
+        ports: Ports,
+        index: Index,
+        *,
+        active_max: int,
+        subagents: Callable[[Runs], AnswersCalls] | None = None,
+    ) -> None:
+        self._ports = dataclasses.replace(ports, subagents=subagents(self)) if subagents else ports
         self._index = index
         self._active_max = active_max
         self._drivers: dict[str, Driver] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._room = asyncio.Event()
+        self._begun = 0
+        self._news = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -49,34 +63,44 @@ class Runs:
         return replay(run_id, (decode_event(record.body) for record in records))
 
     async def wait(self, run_id: str, seconds: float | None) -> Run:
-        """The run once it has stopped, or as it is when the time is up."""
-        if driver := self._drivers.get(run_id):
-            await asyncio.wait({driver.task}, timeout=seconds)
-            return driver.run
+        """The run once it has stopped, or as it is when the time is up. One that is still to be taken up after a crash
+        is waited for like any other."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (run := await self.get(run_id)).status is Status.RUNNING and not self._closing:
+                    driver = self._drivers.get(run_id)
+                    await (asyncio.wait({driver.task}) if driver else self._next_driver())
+                return run
         return await self.get(run_id)
+
+    async def _next_driver(self) -> None:
+        """Until another run is driven, or none will be any more."""
+        await self._news.wait()
 
     # --- changing ---
 
     async def start(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
         """Record the run and drive it. Raises Busy when as many runs are under way as the gateway drives."""
+        with self._place():
+            return await self._begin(run_id, first, key)
+
+    async def _begin(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
         self._require_open()
-        if len(self._drivers) >= self._active_max:
-            raise Busy(
-                f"{self._active_max} runs are under way, as many as this gateway drives at once: try again.",
-                retry_after_seconds=BUSY_RETRY_AFTER_SECONDS,
-            )
-        run = start(run_id, first)
-        begun = Record(run_id, run.seq, encode(first))
-        await self._ports.log.append([begun], entry_of(run), key)
-        announce([(run, first, begun)], self._ports)
-        self._drive(run)
+        async with self._lock(run_id):
+            run = start(run_id, first)
+            begun = Record(run_id, run.seq, encode(first))
+            await self._ports.log.append([begun], entry_of(run), key)
+            announce([(run, first, begun)], self._ports)
+            self._drive(run)
         return run
 
     async def judge(
         self, run_id: str, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None
     ) -> Run:
-        return await self._command(
+        """A verdict on a call of the run, or on one that a subagent's run waits for."""
+        return await self._settle(
             run_id,
+            call_id,
             lambda run: commands.verdict(
                 run, call_id, approved=approved, reason=reason, seen_hash=seen_hash, now=self._ports.clock()
             ),
@@ -86,65 +110,151 @@ class Runs:
         return await self._command(run_id, lambda run: commands.resume(run, raised, self._ports.clock()))
 
     async def take_outputs(self, run_id: str, outputs: list[ToolOutput]) -> Run:
-        return await self._command(run_id, lambda run: commands.tool_outputs(run, outputs, self._ports.clock()))
+        """What came back from calls made elsewhere, by this run or one of its subagents'."""
+        return await self._settle(
+            run_id, outputs[0].call_id, lambda run: commands.tool_outputs(run, outputs, self._ports.clock())
+        )
+
+    async def _settle(self, run_id: str, call_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
+        """The command goes to the run whose call it is; those above it that waited for it go on too."""
+        owner = owner_of(await self.get(run_id), call_id)
+        run = await self._command(owner, events_of)
+        while run.parent is not None and not waits_for_person(run):
+            run = await self._command(run.parent.run_id, lambda run: commands.rejoin(run, self._ports.clock()))
+        return await self.get(run_id)
 
     async def cancel(self, run_id: str, reason: str) -> Run:
-        """Stop the run, whether it is driven or waits. Raises WrongState if it ended otherwise first."""
-        driver = self._drivers.get(run_id)
-        if driver is None or driver.run.status is not Status.RUNNING:
-            return await self._command(run_id, lambda run: commands.cancel(run, reason, self._ports.clock()))
-        driver.cancel(reason)
-        await asyncio.wait({driver.task})
+        """Stop the run and its subagents' runs, whether driven or waiting. Raises WrongState if it ended otherwise
+        first."""
+        async with self._lock(run_id):
+            driver = self._drivers.get(run_id)
+            if driver is None or driver.run.status is not Status.RUNNING:
+                below = waiting_below(await self.get(run_id))
+                run = await self._carry_out(run_id, lambda run: self._cancelled(run, reason))
+                for child_id in below:
+                    await self._command(child_id, lambda run: self._cancelled(run, reason))
+                return run
+        tasks = self._interrupt(driver, reason)
+        await asyncio.wait(tasks, timeout=CANCEL_SECONDS_MAX)
+        if driver.run.status is Status.RUNNING:
+            raise Unavailable(f"run {run_id} stops as soon as the store takes its last event.", retry_after_seconds=1.0)
         if reason_of(driver.run.interruption) != "cancelled":
             raise WrongState(f"run {run_id} had stopped already: {driver.run.status}.")
         return driver.run
 
+    def _interrupt(self, driver: Driver, reason: str) -> set[asyncio.Task[None]]:
+        """Stop what is driven, and whatever is driven for it."""
+        driver.cancel(reason)
+        children = [other for other in self._drivers.values() if is_child(other.run, driver.run)]
+        return {driver.task}.union(*(self._interrupt(child, reason) for child in children))
+
+    def _cancelled(self, run: Run, reason: str) -> list[Event]:
+        """The stop of a run that nobody drives. One that is still to be taken up is not driven first."""
+        now = self._ports.clock()
+        if run.status is not Status.RUNNING:
+            return commands.cancel(run, reason, now)
+        stop = Stop(Status.INTERRUPTED, Cancelled(reason))
+        return [*commands.recover(run, now), commands.stop(run, stop, now)]
+
     async def _command(self, run_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
         """One command at a time a run: what it sees is what it changes."""
+        async with self._lock(run_id):
+            return await self._carry_out(run_id, events_of)
+
+    async def _carry_out(self, run_id: str, events_of: Callable[[Run], list[Event]], *, has_place: bool = False) -> Run:
         self._require_open()
-        async with self._locks.setdefault(run_id, asyncio.Lock()):
-            run = await self.get(run_id)
-            if events := events_of(run):
-                run = await record(run, events, self._ports)
-                if run.status is Status.RUNNING:
-                    self._drive(run)
+        run = await self.get(run_id)
+        events = events_of(run)
+        if not events:
             return run
+        if not isinstance(events[-1], RunResumed):
+            return await record(run, events, self._ports)
+        with nullcontext() if has_place else self._place():
+            run = await record(run, events, self._ports)
+            self._drive(run)
+        return run
+
+    # --- subagents, which are driven in the place of the run that asked for them ---
+
+    async def begin_child(self, run_id: str, first: RunStarted) -> Run:
+        return await self._begin(run_id, first)
+
+    async def take_up_child(self, run_id: str) -> Run:
+        """The run as it is, and driven again if it was cut off."""
+        async with self._lock(run_id):
+            return await self._carry_out(run_id, self._taken_up, has_place=True)
+
+    def _taken_up(self, run: Run) -> list[Event]:
+        return [] if self._is_driven(run) else commands.take_up(run, self._ports.clock())
+
+    def abandon(self, run_id: str, reason: str) -> None:
+        """Stop a child whose parent no longer waits for it, unless both are only left for the next process."""
+        driver = self._drivers.get(run_id)
+        if driver is not None and not self._closing:
+            self._interrupt(driver, reason)
+
+    def _is_driven(self, run: Run) -> bool:
+        driver = self._drivers.get(run.id)
+        return driver is not None and driver.run.status is Status.RUNNING
+
+    def _lock(self, run_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(run_id, asyncio.Lock())
 
     # --- driving ---
 
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Keeps a place for a run that is about to be driven. Raises Busy if there is none."""
+        if len(self._drivers) + self._begun >= self._active_max:
+            raise Busy(
+                f"{self._active_max} runs are under way, as many as this gateway drives at once: try again.",
+                retry_after_seconds=BUSY_RETRY_AFTER_SECONDS,
+            )
+        self._begun += 1
+        try:
+            yield
+        finally:
+            self._begun -= 1
+
     def _drive(self, run: Run) -> None:
+        """Unless the gateway is shutting down: then the next process takes the run up."""
+        if self._closing:
+            return
         driver = Driver(run, self._ports)
         self._drivers[run.id] = driver
+        self._tell_waiting()
         driver.task.add_done_callback(lambda _: self._driven(driver))
+
+    def _tell_waiting(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _driven(self, driver: Driver) -> None:
         if self._drivers.get(driver.run.id) is driver:
             del self._drivers[driver.run.id]
-        self._room.set()
 
     def recover(self) -> None:
         """Take up, in the background, every run that was running when its process ended."""
         self._recovery = asyncio.create_task(self._recover(), name="recovery")
 
     async def _recover(self) -> None:
-        for run_id in await self._index.running():
-            while len(self._drivers) >= self._active_max:
-                self._room.clear()
-                await self._room.wait()
+        for run_id in await patiently()(self._index.running):
             try:
-                await self._take_up(run_id)
+                await patiently()(self._take_up, run_id)
             except Exception:
                 log.exception("run %s cannot be taken up", run_id)
 
     async def _take_up(self, run_id: str) -> None:
-        if run_id in self._drivers:
-            return
-        run = await self._command(run_id, lambda run: commands.recover(run, self._ports.clock()))
+        run = await self._command(run_id, self._recovered)
         log.info("run %s is taken up at turn %d", run.id, run.turns)
+
+    def _recovered(self, run: Run) -> list[Event]:
+        return [] if self._is_driven(run) else commands.recover(run, self._ports.clock())
 
     async def close(self, grace_seconds: float) -> None:
         """Let steps under way finish and be recorded; what does not finish in time is left for recovery."""
         self._closing = True
+        self._tell_waiting()
         if self._recovery is not None:
             self._recovery.cancel()
         tasks = {driver.task for driver in self._drivers.values()}
@@ -163,3 +273,29 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
+
+
+def owner_of(run: Run, call_id: str) -> str:
+    """The run whose call this is: the run itself, or one below it that waits for a person."""
+    return call_id.partition(":")[0] if any(waits.call_id == call_id for waits in run.inner) else run.id
+
+
+def waits_for_person(run: Run) -> bool:
+    return isinstance(run.interruption, Approval | InDoubt)
+
+
+def waiting_below(run: Run) -> list[str]:
+    return list(dict.fromkeys(run_id for waits in run.inner for run_id in waits.path))
+
+
+def is_child(run: Run, of: Run) -> bool:
+    return run.parent is not None and run.parent.run_id == of.id
+
+
+def patiently() -> AsyncRetrying:
+    """Tries again while the store is down or there is no room: a run waits its turn and is not left behind."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type((Unavailable, Busy)),
+        wait=wait_exponential(multiplier=0.05, max=1),
+        before_sleep=before_sleep_log(log, logging.DEBUG),
+    )

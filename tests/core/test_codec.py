@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.core import events as e
 from gateway.core.codec import args_hash, call_key, decode_event, encode, trace_line
-from tests.core.stories import NOON, STORIES, World, names
+from tests.core.stories import STORIES
+from tests.core.world import NOON, World, names
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 jsons = st.recursive(

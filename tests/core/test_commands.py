@@ -17,7 +17,8 @@ from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import BadRequest, NotFound, RequestError, WrongState
 from gateway.core.run import Cancelled, Limits, Status, ToolOutputs
 from tests.core import stories
-from tests.core.stories import STATES, Came, Player, World, answers, asks, calls, names, says, world_that_asked
+from tests.core.stories import STATES
+from tests.core.world import Came, Player, World, answers, asks, calls, names, says, world_that_asked
 
 Command = Callable[[World], Any]
 

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.codec import encode
 from gateway.core.estimates import BYTES_PER_TOKEN, bytes_since_last_reply, expected_usage
 from gateway.core.messages import Assistant, User
-from tests.core.stories import MESSAGES, Came, Player, World, asks, calls, tokens, world_that_asked
+from tests.core.world import MESSAGES, Came, Player, World, asks, calls, tokens, world_that_asked
 
 
 def test_the_first_request_is_all_of_its_messages_and_tools() -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.core.codec import encode
 from gateway.core.pricing import ZERO, Price, Usage, cost, total
-from tests.core.stories import PRICE, tokens
+from tests.core.world import PRICE, tokens
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "figures.json").read_text(encoding="utf-8"))
 BOTH = Price(input=Decimal(2), output=Decimal(12), cached_input=Decimal("0.5"), reasoning=Decimal(24))
