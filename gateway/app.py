@@ -11,20 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
-from types import MappingProxyType
 
 from aiohttp import web
 
 from gateway.adapters.providers.openai import OpenAIModel, make_session
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
-from gateway.adapters.tools.sample import write_workspace
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
-from gateway.adapters.tools.workspace import Workspace
 from gateway.config import AgentConfig, Config, ConfigError
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
+from gateway.core.stopping import RULES, predicates
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openapi import serve as serve_openapi
@@ -37,6 +34,7 @@ from gateway.service.agents import Agent, Agents
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
+from gateway.toolsets import NO_TOOLS, loaded_predicates, make_workspaces, toolsets
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 
@@ -45,7 +43,6 @@ log = logging.getLogger(__name__)
 VERSION = version("agent-sidecar")
 PROBE_SECONDS_MAX = 2.0
 STREAMS_END_SECONDS = 1.0
-NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
@@ -53,21 +50,6 @@ def utc_now() -> datetime:
 
 
 # --- from configuration to parts ------------------------------------------------------------------------------------
-
-
-def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool]) -> dict[str, Tool]:
-    """The tools of one agent by name; `own` ones where it names them. Raises ConfigError for a name no tool has."""
-    if config.workspace is None:
-        return {}
-    folder = Path(config.workspace)
-    if not folder.exists():
-        write_workspace(folder)
-    files = Workspace(folder).tools()
-    tools = {**files, **own}
-    for wanted in config.tools or ():
-        if wanted not in tools:
-            raise ConfigError(f"agents.{name}.tools: there is no tool {wanted}; the tools are {', '.join(tools)}.")
-    return {wanted: tools[wanted] for wanted in config.tools or files}
 
 
 def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
@@ -78,6 +60,7 @@ def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
         tools=tuple(tool.spec for tool in tools.values()),
         limits=config.limits,
         policies=config.policies,
+        stop_rules=config.stop_rules,
     )
 
 
@@ -126,19 +109,33 @@ async def assembled(
     `own_tools` are Python functions of whoever embeds the gateway: agents use those that they name in `tools`.
     """
     async with AsyncExitStack() as stack:
-        tools = {name: agent_tools(name, agent, own_tools) for name, agent in config.agents.items()}
+        tools, own_rules = toolsets(config, own_tools), loaded_predicates(config)
+        make_workspaces(config)
         agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
         model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
         feed, metrics = Feed(), Metrics([agent.name for agent in agents])
-        ports = Ports(log=store, model=model, toolbox=LocalToolbox(tools), clock=utc_now, observers=(feed, metrics))
+        ports = Ports(
+            log=store,
+            model=model,
+            toolbox=LocalToolbox(tools),
+            clock=utc_now,
+            observers=(feed, metrics),
+            rules=(*RULES, predicates(own_rules)),
+        )
         runs = Runs(ports, store, active_max=config.server.runs_active_max)
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
         routes = RunRoutes(
             runs=runs,
-            agents=Agents(agents, config.prices, DefaultModel(config.model, model), provider=settings.name),
+            agents=Agents(
+                agents,
+                config.prices,
+                DefaultModel(config.model, model),
+                provider=settings.name,
+                predicates=own_rules,
+            ),
             feed=feed,
             log=store,
             index=store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,15 +12,18 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from gateway.adapters.providers.settings import ProviderSettings
+from gateway.adapters.tools.settings import FunctionSettings
 from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.pricing import Price
-from gateway.core.run import Limits, Policies
+from gateway.core.run import Limits, Policies, StopRules
 from gateway.edge.auth import ApiKey
 
 SAMPLE_SYSTEM = "You answer questions about the files in one directory. Use the tools."
 SAMPLE_PRICE = {"input": 2.0, "output": 12.0}
 ENV_PREFIX = "env:"
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Bytes = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -48,7 +52,8 @@ class StoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`workspace` is the folder that the file tools work on; `tools` names the ones to use, all of them if left out."""
+    """`workspace` is the folder that the file tools work on. `tools` names those to use, of the file tools and of
+    `[tools]`; left out, it is all file tools."""
 
     model: str | None = None
     system: str | None = None
@@ -56,6 +61,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tools: tuple[str, ...] | None = None
     limits: Limits = Limits()
     policies: Policies = Policies()
+    stop_rules: StopRules = StopRules()
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +70,11 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`provider` None is the scripted provider, embedded. `model` is for agents that name none; if it is left out too,
-    the first model that the provider lists."""
+    the first model that the provider lists.
+
+    `tools` are functions of the operator's and `predicates` stop rules, both by dotted path, imported from the folders
+    of `python_path` or whatever is installed.
+    """
 
     server: ServerConfig = ServerConfig()
     store: StoreConfig = StoreConfig()
@@ -72,6 +82,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     agents: dict[str, AgentConfig] = field(default_factory=dict[str, AgentConfig])
     prices: dict[str, Price] = field(default_factory=dict[str, Price])
+    tools: dict[str, FunctionSettings] = field(default_factory=dict[str, FunctionSettings])
+    predicates: dict[str, str] = field(default_factory=dict[str, str])
+    python_path: tuple[str, ...] = (".",)
     log: LogConfig = LogConfig()
 
 
@@ -159,7 +172,8 @@ def resolve_paths(config: Config, folder: Path) -> Config:
         for name, agent in config.agents.items()
     }
     store = msgspec.structs.replace(config.store, path=str(folder / config.store.path))
-    return msgspec.structs.replace(config, agents=agents, store=store)
+    python_path = tuple(str(folder / each) for each in config.python_path)
+    return msgspec.structs.replace(config, agents=agents, store=store, python_path=python_path)
 
 
 def checked(config: Config) -> Config:
@@ -169,6 +183,13 @@ def checked(config: Config) -> Config:
             check_limits(agent.limits)
         except BadRequest as error:
             raise ConfigError(f"agents.{name}: {error}") from None
-        if agent.tools and agent.workspace is None:
-            raise ConfigError(f"agents.{name}.tools needs agents.{name}.workspace: the folder that they work on.")
+        for wanted in agent.stop_rules.predicates:
+            if wanted not in config.predicates:
+                raise ConfigError(f"agents.{name}.stop_rules.predicates: [predicates] has no {wanted}.")
+    for name in config.tools:
+        if not TOOL_NAME.fullmatch(name):
+            raise ConfigError(f"tools.{name}: a tool's name has 1 to 64 letters, digits, _ or -.")
+    for name in config.predicates:
+        if name in StopRules.__struct_fields__:
+            raise ConfigError(f"predicates.{name}: that is the name of a stop rule of the gateway's: choose another.")
     return config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from gateway.core.errors import BadRequest, CannotRun
 from gateway.core.events import VERSION, RunStarted
 from gateway.core.messages import Assistant, Developer, Message, System, Tool, User
 from gateway.core.pricing import Price
-from gateway.core.run import Limits, Policies, ToolSpec
+from gateway.core.run import Limits, Policies, StopRules, ToolSpec
 from gateway.service.checking import check_schema
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
@@ -47,6 +47,19 @@ class ChangedPolicies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     refusal: Literal["worded", "silent"] | UnsetType = UNSET
 
 
+class ChangedStopRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stop rules that differ from the agent's; null takes one away. They count from the last resume.
+
+    `repeated_calls`: stop when the same call is asked for so many times; `repeated_failures`: when it has failed so
+    many times; `after_tools`: once one of these has succeeded; `predicates`: rules of the operator's, by name.
+    """
+
+    repeated_calls: Annotated[int, Meta(ge=2, le=1000)] | UnsetType | None = UNSET
+    repeated_failures: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
+    after_tools: Annotated[tuple[str, ...], Meta(max_length=256)] | UnsetType = UNSET
+    predicates: Annotated[tuple[str, ...], Meta(max_length=64)] | UnsetType = UNSET
+
+
 class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Start a run of an agent, or of the default agent with another model, system prompt or set of tools.
 
@@ -60,6 +73,7 @@ class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: Annotated[list[str | ToolDefinition], Meta(max_length=256)] | None = None
     limits: RaisedLimits = RaisedLimits()
     policies: ChangedPolicies = ChangedPolicies()
+    stop_rules: ChangedStopRules = ChangedStopRules()
     stream: bool | None = None
     cancel_on_disconnect: bool = False
     metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
@@ -74,10 +88,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...]
     limits: Limits = Limits()
     policies: Policies = Policies()
+    stop_rules: StopRules = StopRules()
 
 
 class Agents:
-    """The configured agents and prices. The first agent is the default one."""
+    """The configured agents and prices, and the names of the operator's own stop rules. The first agent is the default
+    one."""
 
     def __init__(
         self,
@@ -86,12 +102,14 @@ class Agents:
         default_model: Callable[[], Awaitable[str]],
         *,
         provider: str,
+        predicates: Collection[str] = (),
     ) -> None:
         self._agents = {agent.name: agent for agent in agents}
         self._default = agents[0]
         self._prices = prices
         self._default_model = default_model
         self._provider = provider
+        self._predicates = predicates
 
     @property
     def names(self) -> list[str]:
@@ -100,15 +118,18 @@ class Agents:
     async def first_event(self, order: StartRun, *, stream: bool, now: datetime) -> RunStarted:
         """Everything that the run depends on, resolved. Raises CannotRun or BadRequest naming the field."""
         agent = self._agent(order.agent)
+        tools = chosen_tools(order.tools, agent)
+        self._check_stop_rules(order.stop_rules, tools)
         model = order.model or agent.model or await self._default_model()
         return RunStarted(
             agent=agent.name,
             model=model,
             provider=self._provider,
             messages=transcript(order, agent),
-            tools=chosen_tools(order.tools, agent),
+            tools=tools,
             limits=check_limits(with_limits(agent.limits, order.limits)),
             policies=replace(agent.policies, **given(order.policies)),
+            stop_rules=replace(agent.stop_rules, **given(order.stop_rules)),
             price=self.price_of(model),
             stream=stream if order.stream is None else order.stream,
             metadata=dict(order.metadata),
@@ -123,6 +144,11 @@ class Agents:
             raise CannotRun(f"there is no agent {name}: the agents are {', '.join(self._agents)}.", param="agent")
         return self._agents[name]
 
+    def _check_stop_rules(self, rules: ChangedStopRules, tools: tuple[ToolSpec, ...]) -> None:
+        """A rule that could never fire is a mistake of the caller's. Raises CannotRun naming what there is."""
+        require_known(rules.predicates, self._predicates, "stop_rules.predicates", "stop rule")
+        require_known(rules.after_tools, [tool.name for tool in tools], "stop_rules.after_tools", "tool")
+
     def price_of(self, model: str) -> Price:
         """The price of the longest pattern that matches. Raises CannotRun for a model that has none: an unpriced model
         would make budgets meaningless."""
@@ -136,7 +162,14 @@ class Agents:
         return self._prices[max(matching, key=len)]
 
 
-def given(changes: ChangedPolicies) -> dict[str, str]:
+def require_known(names: tuple[str, ...] | UnsetType, known: Collection[str], param: str, noun: str) -> None:
+    for name in names or ():
+        if name not in known:
+            there_are = ", ".join(known) or "none"
+            raise CannotRun(f"{param}: there is no {noun} {name}; there are: {there_are}.", param=param)
+
+
+def given(changes: ChangedPolicies | ChangedStopRules) -> dict[str, Any]:
     return {name: value for name, value in asdict(changes).items() if value is not UNSET}
 
 
