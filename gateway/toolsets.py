@@ -4,6 +4,7 @@ code, and this only does when it is called."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -34,7 +35,7 @@ def loaded_tools(config: Config) -> dict[str, Tool]:
     """The functions of `[tools]`. Raises ConfigError naming the one that cannot be used."""
     if config.tools:
         make_importable(config.python_path)
-    return {name: named(f"tools.{name}", lambda: tool_of(name, each)) for name, each in config.tools.items()}
+    return {name: named(f"tools.{name}", partial(tool_of, name, each)) for name, each in config.tools.items()}
 
 
 def tool_of(name: str, settings: FunctionSettings) -> Tool:
@@ -48,7 +49,7 @@ def loaded_predicates(config: Config) -> dict[str, Predicate]:
     """The stop rules of `[predicates]`. Raises ConfigError."""
     if config.predicates:
         make_importable(config.python_path)
-    return {name: named(f"predicates.{name}", lambda: predicate_of(path)) for name, path in config.predicates.items()}
+    return {name: named(f"predicates.{name}", partial(predicate_of, path)) for name, path in config.predicates.items()}
 
 
 def named(field: str, load: Callable[[], T]) -> T:
@@ -63,9 +64,8 @@ def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool]) -> dict
     files = Workspace(Path(config.workspace)).tools() if config.workspace else {}
     tools = {**files, **own}
     wanted = files if config.tools is None else config.tools
-    require_there(
-        f"agents.{name}.tools", wanted, tools, "" if files else " (an agent without a workspace has no files)"
-    )
+    hint = "" if files else ", and without a workspace none over files"
+    require_there(f"agents.{name}.tools", wanted, tools, hint)
     chosen = {each: tools[each] for each in wanted}
     require_there(f"agents.{name}.stop_rules.after_tools", config.stop_rules.after_tools, chosen, "")
     return chosen
