@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 import aiohttp
@@ -54,7 +54,7 @@ class OpenAIModel:
             sock_read=settings.read_timeout_seconds,
         )
 
-    async def ask(self, run: Run, on_delta: OnDelta | None) -> AsyncIterator[Sending | Reply]:
+    async def ask(self, run: Run, on_delta: OnDelta | None) -> AsyncGenerator[Sending | Reply, None]:
         body = self._bodies.build(run, stream=on_delta is not None)
         failed: list[Failed] = []
         reply: Reply | None = None
