@@ -27,7 +27,33 @@ from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import GatewayError
 from gateway.core.events import Event
 from gateway.core.run import Status
-from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
+from gateway.edge.wire import (
+    Cancel,
+    ChangedPolicies,
+    GiveVerdict,
+    PostOutputs,
+    Resume,
+    RunBody,
+    RunPage,
+    StartRun,
+    ToolDefinition,
+)
+
+__all__ = [
+    "ChangedPolicies",
+    "Gateway",
+    "GatewayProblem",
+    "GatewayUnreachable",
+    "RaisedLimits",
+    "RunBody",
+    "RunPage",
+    "Seen",
+    "StartRun",
+    "Status",
+    "TextDelta",
+    "ToolDefinition",
+    "ToolOutput",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 CONNECT_SECONDS_MAX = 5.0
@@ -41,15 +67,28 @@ SSE = {"Accept": "text/event-stream"}
 
 
 class GatewayProblem(GatewayError):
-    """The gateway refused a request. `str(problem)` is its `detail`: what was wrong, and what to do."""
+    """The gateway refused a request. `str(problem)` is its `detail`: what was wrong, and what to do.
 
-    def __init__(self, status: int, detail: str, *, title: str = "", code: str | None, param: str | None) -> None:
+    `body` is the whole answer as it came; None where it was no gateway's.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        title: str = "",
+        code: str | None = None,
+        param: str | None = None,
+        body: bytes | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.title = title
         self.detail = detail
         self.code = code
         self.param = param
+        self.body = body
 
 
 class GatewayUnreachable(GatewayError):
@@ -262,11 +301,12 @@ class Gateway:
             said = _refusal_decoder.decode(body)
         except msgspec.MsgspecError:
             return self._not_a_gateway(status)
-        return GatewayProblem(status, said.detail, title=said.title, code=said.error.code, param=said.error.param)
+        error = said.error
+        return GatewayProblem(status, said.detail, title=said.title, code=error.code, param=error.param, body=body)
 
     def _not_a_gateway(self, status: int) -> GatewayProblem:
         words = f"What answers at {self.url} is no gateway: its reply ({status}) cannot be read."
-        return GatewayProblem(status, words, code="not_a_gateway", param=None)
+        return GatewayProblem(status, words, code="not_a_gateway")
 
     def _decoded(self, decoder: msgspec.json.Decoder[Any], body: bytes | str) -> Any:
         try:

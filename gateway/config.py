@@ -22,6 +22,7 @@ from gateway.edge.auth import ApiKey
 SAMPLE_SYSTEM = "You answer questions about the files in one directory. Use the tools."
 SAMPLE_PRICE = {"input": 2.0, "output": 12.0}
 ENV_PREFIX = "env:"
+USD_PER_MILLION_MAX = 1_000_000
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -88,15 +89,25 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogConfig = LogConfig()
 
 
+class Mistake(Exception):
+    """What is wrong, and in which field. Never leaves this module: `load` says in which file."""
+
+
 def load(path: str | None = None, env: Mapping[str, str] = os.environ) -> Config:
     """The configuration of this file, of `$GATEWAY_CONFIG`, or the sample one. Raises ConfigError."""
     path = path or env.get("GATEWAY_CONFIG")
     file = Path(path) if path else None
-    tree = read_tree(file) if file else {}
-    overlay_env(tree, env)
-    fill_in_sample(tree)
-    folder = file.parent if file else Path()
-    return checked(resolve_paths(decode(resolve_secrets(tree, env), str(file or "the configuration")), folder))
+    name = str(file or "the configuration")
+    try:
+        tree = read_tree(file) if file else {}
+        require_tables(tree)
+        overlay_env(tree, env)
+        fill_in_sample(tree)
+        config = decode(resolve_secrets(tree, env))
+        check(config)
+    except Mistake as mistake:
+        raise ConfigError(f"{name}: {mistake}") from None
+    return resolve_paths(config, file.parent if file else Path())
 
 
 def read_tree(file: Path, depth: int = 0) -> dict[str, Any]:
@@ -107,12 +118,29 @@ def read_tree(file: Path, depth: int = 0) -> dict[str, Any]:
         tree = msgspec.toml.decode(file.read_bytes())
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}.") from None
     included: dict[str, Any] = {}
-    for name in tree.pop("include", []):
+    for name in names_of_includes(tree.pop("include", []), file):
         included = merged(included, read_tree(file.parent / name, depth + 1))
     return merged(included, tree)
+
+
+def names_of_includes(include: Any, file: Path) -> list[str]:
+    if not isinstance(include, list) or not all(isinstance(name, str) for name in include):
+        raise ConfigError(f"{file}: include must be a list of file names.")
+    return include
+
+
+def require_tables(tree: dict[str, Any]) -> None:
+    """What is looked into before it is decoded."""
+    sections = {name: tree[name] for name in ("provider", "prices", "agents") if name in tree}
+    agents = tree.get("agents")
+    if isinstance(agents, dict):
+        sections |= {f"agents.{name}": agent for name, agent in agents.items()}
+    for name, section in sections.items():
+        if not isinstance(section, dict):
+            raise Mistake(f"{name} must be a table.")
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -124,10 +152,12 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def overlay_env(tree: dict[str, Any], env: Mapping[str, str]) -> None:
-    """`LLM_BASE_URL` is the seam: one line moves everything from scripted to local to hosted."""
-    for variable, name in (("LLM_BASE_URL", "base_url"), ("LLM_API_KEY", "api_key")):
-        if value := env.get(variable):
-            tree.setdefault("provider", {})[name] = value
+    """`LLM_BASE_URL` is the seam: one line moves everything from scripted to local to hosted. A key alone moves
+    nothing: the scripted provider wants none."""
+    if base_url := env.get("LLM_BASE_URL"):
+        tree.setdefault("provider", {})["base_url"] = base_url
+    if "provider" in tree and (api_key := env.get("LLM_API_KEY")):
+        tree["provider"]["api_key"] = api_key
     if model := env.get("LLM_MODEL"):
         tree["model"] = model
         for agent in tree.get("agents", {}).values():
@@ -144,25 +174,25 @@ def fill_in_sample(tree: dict[str, Any]) -> None:
         tree.setdefault("prices", {}).setdefault("*", SAMPLE_PRICE)
 
 
-def resolve_secrets(tree: Any, env: Mapping[str, str]) -> Any:
+def resolve_secrets(tree: Any, env: Mapping[str, str], field_name: str = "") -> Any:
     """`env:NAME` anywhere stands for the variable, so that no secret need stand in a file."""
     if isinstance(tree, dict):
-        return {key: resolve_secrets(value, env) for key, value in tree.items()}
+        return {key: resolve_secrets(value, env, f"{field_name}.{key}".lstrip(".")) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [resolve_secrets(value, env) for value in tree]
+        return [resolve_secrets(value, env, f"{field_name}[{position}]") for position, value in enumerate(tree)]
     if isinstance(tree, str) and tree.startswith(ENV_PREFIX):
         name = tree.removeprefix(ENV_PREFIX)
         if name not in env:
-            raise ConfigError(f"the configuration says {tree}, and {name} is not set in the environment.")
+            raise Mistake(f"{field_name} is {tree}, and {name} is not set in the environment.")
         return env[name]
     return tree
 
 
-def decode(tree: dict[str, Any], name: str) -> Config:
+def decode(tree: dict[str, Any]) -> Config:
     try:
         return msgspec.convert(tree, Config, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{name}: {str(error).replace(' - at `$.', ' - at `')}.") from None
+        raise Mistake(f"{str(error).replace(' - at `$.', ' - at `')}.") from None
 
 
 def resolve_paths(config: Config, folder: Path) -> Config:
@@ -176,20 +206,35 @@ def resolve_paths(config: Config, folder: Path) -> Config:
     return msgspec.structs.replace(config, agents=agents, store=store, python_path=python_path)
 
 
-def checked(config: Config) -> Config:
-    """What types cannot say. Raises ConfigError."""
+def check(config: Config) -> None:
+    """What types cannot say. Raises Mistake."""
     for name, agent in config.agents.items():
-        try:
-            check_limits(agent.limits)
-        except BadRequest as error:
-            raise ConfigError(f"agents.{name}: {error}") from None
-        for wanted in agent.stop_rules.predicates:
-            if wanted not in config.predicates:
-                raise ConfigError(f"agents.{name}.stop_rules.predicates: [predicates] has no {wanted}.")
+        check_agent(f"agents.{name}", agent, config.predicates)
+    for name, price in config.prices.items():
+        check_price(f"prices.{name}", price)
     for name in config.tools:
         if not TOOL_NAME.fullmatch(name):
-            raise ConfigError(f"tools.{name}: a tool's name has 1 to 64 letters, digits, _ or -.")
+            raise Mistake(f"tools.{name}: a tool's name has 1 to 64 letters, digits, _ or -.")
     for name in config.predicates:
         if name in StopRules.__struct_fields__:
-            raise ConfigError(f"predicates.{name}: that is the name of a stop rule of the gateway's: choose another.")
-    return config
+            raise Mistake(f"predicates.{name}: that is the name of a stop rule of the gateway's: choose another.")
+
+
+def check_agent(name: str, agent: AgentConfig, predicates: Mapping[str, str]) -> None:
+    try:
+        check_limits(agent.limits)
+    except BadRequest as error:
+        raise Mistake(f"{name}.limits: {error}") from None
+    for wanted in agent.stop_rules.predicates:
+        if wanted not in predicates:
+            raise Mistake(f"{name}.stop_rules.predicates: [predicates] has no {wanted}.")
+
+
+def check_price(name: str, price: Price) -> None:
+    """A price that is no number, or below zero, would let no budget ever fire."""
+    rates = {rate: getattr(price, rate) for rate in ("input", "output", "cached_input", "reasoning")}
+    for rate, value in rates.items():
+        if value is not None and not (value.is_finite() and 0 <= value < USD_PER_MILLION_MAX):
+            raise Mistake(f"{name}.{rate} is {value}: it must be from 0 to {USD_PER_MILLION_MAX}, in US dollars.")
+    if not price.free and not any(rates.values()):
+        raise Mistake(f"{name} costs nothing: say free = true if that is meant.")

@@ -100,25 +100,15 @@ def agrees(here: Any, expected: Any) -> bool:
 
 def ratios(rows: Mapping[str, Figures]) -> list[Ratio]:
     """What the text says about two rows at once."""
-    cap_50, cap_100 = rows["runaway_cap_50"], rows["runaway_cap_100"]
-    extra = rows["repeat"].cost_usd - rows["once"].cost_usd
+    usd = {name: row.cost_usd for name, row in rows.items()}
+    extra = usd["repeat"] - usd["once"]
     return [
-        ratio("cap 100, times cap 50: the cost", cap_100.cost_usd, cap_50.cost_usd, "3.7"),
-        ratio("… the input tokens", tokens(cap_100), tokens(cap_50), "3.8"),
-        ratio(
-            "recovery in words, times the fatal run",
-            rows["recover_worded"].cost_usd,
-            rows["recover_fatal"].cost_usd,
-            "4.7",
-        ),
-        ratio(
-            "the denied run, times the recovered one",
-            rows["denied_cap_12"].cost_usd,
-            rows["recover_worded"].cost_usd,
-            "5.2",
-        ),
+        ratio("cap 100, times cap 50: the cost", usd["runaway_cap_100"], usd["runaway_cap_50"], "3.7"),
+        ratio("… the input tokens", tokens(rows["runaway_cap_100"]), tokens(rows["runaway_cap_50"]), "3.8"),
+        ratio("recovery in words, times the fatal run", usd["recover_worded"], usd["recover_fatal"], "4.7"),
+        ratio("the denied run, times the recovered one", usd["denied_cap_12"], usd["recover_worded"], "5.2"),
         Ratio(about="a repeated call costs more, in USD", here=f"{extra:.6f}", published="0.001050"),
-        Ratio(about="… which is, in %", here=f"{100 * extra / rows['once'].cost_usd:.0f}", published="75"),
+        Ratio(about="… which is, in %", here=f"{100 * extra / usd['once']:.0f}", published="75"),
     ]
 
 

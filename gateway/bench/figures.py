@@ -89,7 +89,9 @@ def json_of(results: Results, expected: dict[str, Figures], found: list[str]) ->
     rows = rows_of(results)
     body: dict[str, Any] = {name: as_published(rows[name], row) for name, row in expected.items()}
     body["_more"] = {name: row for name, row in rows.items() if name not in expected}
-    body["_per_turn_prompt_tokens"] = {name: row.per_turn_prompt_tokens for name, row in rows.items()}
+    body["_per_turn_prompt_tokens"] = {
+        name: [turn.prompt_tokens for turn in measured.turns] for name, measured in results.scenarios.items()
+    }
     body["_ratios"] = ratios(rows)
     body["_timings"] = results.timings
     body["_differences"] = found

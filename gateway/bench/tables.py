@@ -1,4 +1,4 @@
-"""The figures for people: each row measured here, and below it the published one."""
+"""The figures for people: each scenario as it was measured here, and below it as published."""
 
 from __future__ import annotations
 
@@ -18,20 +18,13 @@ from gateway.bench.measuring import Results, Stopped
 from gateway.bench.scenarios import GROUPS, Group
 from gateway.core.events import Turn
 
-COLUMNS = {
-    "turns": "turns",
-    "tool_runs": "tools",
-    "messages": "messages",
-    "prompt_tokens": "in",
-    "completion_tokens": "out",
-    "cost_usd": "USD",
-    "status": "status",
-    "output": "answer",
-}
+WIDTHS = {"turns": 6, "tool_runs": 7, "messages": 10, "prompt_tokens": 11, "completion_tokens": 9, "cost_usd": 12}
+HEADINGS = {"tool_runs": "tools", "prompt_tokens": "in", "completion_tokens": "out", "cost_usd": "USD"}
+LABEL_WIDTH = 12
 PIPE_COLUMNS = 200
 LEGEND = (
-    "Each row as it came out here, and below it as it should. A figure that stands by itself was published; one in "
-    "(parentheses) is derived with the published formula."
+    "Each scenario as it came out here, and below it as it should. A figure that stands by itself was published; one "
+    "in (parentheses) is derived with the published formula. USD are dollars; in and out are tokens."
 )
 PUBLISHED_STOP_MS = {"stop": "1,202", "without_stop": "3,015"}
 
@@ -43,13 +36,14 @@ def print_tables(results: Results, expected: Mapping[str, Figures], found: list[
     rows = {name: measured.figures for name, measured in results.scenarios.items()}
     for group in GROUPS:
         out.print()
-        out.print(group_table(group, rows, expected))
+        out.print(group_text(group, rows, expected), soft_wrap=True)
         if group.rows == ("plan",):
-            out.print()
             out.print(plan_table(results.scenarios["plan"].turns, expected["plan"]))
     for table in (ratio_table(rows), timing_table(results)):
         out.print()
         out.print(table)
+    stop = results.timings.stop
+    out.print(Text(f"The stopped run is {stop.status}, and its reason: {stop.reason}"), soft_wrap=True)
     out.print()
     print_verdict(out, expected, found)
 
@@ -58,7 +52,9 @@ def print_verdict(out: Console, expected: Mapping[str, Figures], found: list[str
     for difference in found:
         out.print(Text(f"✗ {difference}", "red"))
     if not found:
-        out.print(Text(f"✓ All figures of {len(expected)} rows are equal.", "green"))
+        out.print(
+            Text(f"✓ All {len(expected)} rows are equal, and the ratios; files are gone or kept as asked.", "green")
+        )
 
 
 def new_table(title: str) -> Table:
@@ -68,33 +64,38 @@ def new_table(title: str) -> Table:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def group_table(group: Group, rows: Mapping[str, Figures], expected: Mapping[str, Figures]) -> Table:
-    shown = [name for name in COLUMNS if any(getattr(rows[row], name) is not UNSET for row in group.rows)]
-    table = new_table(group.title)
-    table.add_column("")
-    for name in shown:
-        text = name in ("status", "output")
-        table.add_column(COLUMNS[name], justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    table.add_column("")
-    for row in group.rows:
-        add_pair(table, row, shown, rows[row], expected[row])
-    for row in group.more:
-        table.add_row(row, *(cell(getattr(rows[row], name)) for name in shown), Text("not compared", "dim"))
-    return table
+def group_text(group: Group, rows: Mapping[str, Figures], expected: Mapping[str, Figures]) -> Text:
+    """Three lines a scenario, of one width, so that they fit a terminal of 80 columns."""
+    shown = [name for name in WIDTHS if any(getattr(rows[row], name) is not UNSET for row in group.rows)]
+    headings = "".join(HEADINGS.get(name, name).rjust(WIDTHS[name]) for name in shown)
+    lines = [Text(group.title, "bold"), Text(f"{'':{LABEL_WIDTH}}{headings}  status", "dim")]
+    for name in group.rows:
+        lines += scenario_lines(name, shown, rows[name], expected[name])
+    for name in group.more:
+        lines += [Text(f"  {name} (not in the figures: what we do by default)"), measured_line(shown, rows[name])]
+    return Text("\n").join(lines)
 
 
-def add_pair(table: Table, name: str, shown: list[str], here: Figures, expected: Figures) -> None:
+def scenario_lines(name: str, shown: list[str], here: Figures, expected: Figures) -> list[Text]:
     equal = all(agrees(getattr(here, field), getattr(expected, field)) for field in Figures.__struct_fields__)
-    mark = Text("✓", "green") if equal else Text("✗", "bold red")
-    table.add_row(name, *(cell(getattr(here, field)) for field in shown), mark)
-    table.add_row("", *(expected_cell(name, field, expected) for field in shown), "")
+    mark = ("✓ ", "green") if equal else ("✗ ", "bold red")
+    answer = cell(here.output) and f" · {expected_words(name, 'output', cell(here.output))}"
+    figures = [expected_words(name, field, cell(getattr(expected, field))).rjust(WIDTHS[field]) for field in shown]
+    status = expected_words(name, "status", cell(expected.status))
+    return [
+        Text.assemble(mark, (name, "bold"), answer),
+        measured_line(shown, here),
+        Text(f"{'  published':{LABEL_WIDTH}}{''.join(figures)}  {status}", "cyan"),
+    ]
 
 
-def expected_cell(row: str, field: str, expected: Figures) -> Text:
-    text = cell(getattr(expected, field))
-    if not text or field in PUBLISHED.get(row, ()):
-        return Text(text, "cyan")
-    return Text(f"({text})", "dim")
+def measured_line(shown: list[str], here: Figures) -> Text:
+    figures = "".join(cell(getattr(here, field)).rjust(WIDTHS[field]) for field in shown)
+    return Text(f"{'  here':{LABEL_WIDTH}}{figures}  {here.status}")
+
+
+def expected_words(row: str, field: str, text: str) -> str:
+    return text if not text or field in PUBLISHED.get(row, ()) else f"({text})"
 
 
 def cell(value: Any) -> str:
@@ -107,7 +108,7 @@ def cell(value: Any) -> str:
 
 def plan_table(turns: list[Turn], expected: Figures) -> Table:
     """The plan run turn by turn."""
-    table = new_table("Plan, turn by turn")
+    table = new_table("\nPlan, turn by turn")
     for heading in ("turn", "in", "published", "out", "total", "USD so far", "finish"):
         table.add_column(heading, justify="left" if heading == "finish" else "right")
     published = expected.per_turn_prompt_tokens or []
@@ -139,17 +140,14 @@ def timing_table(results: Results) -> Table:
     for latency, ms in timings.plan_ms_by_latency.items():
         table.add_row(f"plan, {latency} ms a reply", f"{ms:,.0f}", published.get(latency, ""))
     table.add_row("plan, the harness's own share", f"{timings.plan_harness_ms:,.1f}", "15")
-    table.add_row(stop_words(timings.stop), f"{timings.stop.stopped_ms:,.0f}", PUBLISHED_STOP_MS["stop"])
+    table.add_row(
+        "Stop at 1.2 s into scan_archive: stopped at", f"{timings.stop.stopped_ms:,.0f}", PUBLISHED_STOP_MS["stop"]
+    )
     table.add_row("… from Stop to its answer", f"{timings.stop.reply_ms:,.1f}", "")
     table.add_row("… progress was told at", progress(timings.stop), "506, 1,007")
-    table.add_row(
-        "scan_archive without Stop", f"{timings.without_stop.stopped_ms:,.0f}", PUBLISHED_STOP_MS["without_stop"]
-    )
+    unstopped = f"{timings.without_stop.stopped_ms:,.0f}"
+    table.add_row("scan_archive without Stop", unstopped, PUBLISHED_STOP_MS["without_stop"])
     return table
-
-
-def stop_words(stop: Stopped) -> str:
-    return f"Stop at 1.2 s into scan_archive: {stop.status}, “{stop.reason}”"
 
 
 def progress(stop: Stopped) -> str:

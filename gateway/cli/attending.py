@@ -28,19 +28,19 @@ Act = Callable[[Gateway], Awaitable[RunBody]]
 """What is done to the run before it is watched."""
 
 
-def attend(connection: Connection, act: Act, *, as_json: bool, detach: bool) -> NoReturn:
+def attend(connection: Connection, act: Act, *, detach: bool) -> NoReturn:
     """Act, watch, ask and watch on until nothing waits that could be asked about here."""
     if detach:
-        leave(talk(connection, act), as_json=as_json)
-    terminal = sys.stderr.isatty() and not as_json
-    view = view_for(as_json=as_json, terminal=terminal)
+        leave(talk(connection, act), as_json=connection.as_json)
+    terminal = sys.stderr.isatty() and not connection.as_json
+    view = view_for(as_json=connection.as_json, terminal=terminal)
     told = talk(connection, lambda gateway: watch_through(gateway, act, view))
     while terminal and sys.stdin.isatty() and told.value.reason == "approval":
         verdict = asked_for(told.value)
         if verdict is None:
             break
         told = talk(connection, lambda gateway, act=verdict: watch_through(gateway, act, view))
-    report(told, as_json=as_json)
+    report(told, as_json=connection.as_json)
 
 
 def leave(told: Told[RunBody], *, as_json: bool) -> NoReturn:

@@ -53,7 +53,7 @@ def run(
     )
     from gateway.cli.attending import attend
 
-    attend(Connection(url, api_key), lambda gateway: gateway.start(order), as_json=as_json, detach=detach)
+    attend(Connection(url, api_key, as_json), lambda gateway: gateway.start(order), detach=detach)
 
 
 def approve(
@@ -71,9 +71,8 @@ def approve(
     from gateway.cli.attending import attend
 
     attend(
-        Connection(url, api_key),
+        Connection(url, api_key, as_json),
         lambda gateway: gateway.approve(run_id, call_id, args_hash=args_hash),
-        as_json=as_json,
         detach=detach,
     )
 
@@ -91,9 +90,8 @@ def reject(
     from gateway.cli.attending import attend
 
     attend(
-        Connection(url, api_key),
+        Connection(url, api_key, as_json),
         lambda gateway: gateway.reject(run_id, call_id, reason),
-        as_json=as_json,
         detach=detach,
     )
 
@@ -113,9 +111,8 @@ def settle(
 
     outputs = [ToolOutput(call_id=call_id, output=output, ok=not failed)]
     attend(
-        Connection(url, api_key),
+        Connection(url, api_key, as_json),
         lambda gateway: gateway.tool_outputs(run_id, outputs),
-        as_json=as_json,
         detach=detach,
     )
 
@@ -135,9 +132,8 @@ def resume(
     from gateway.cli.attending import attend
 
     attend(
-        Connection(url, api_key),
+        Connection(url, api_key, as_json),
         lambda gateway: gateway.resume(run_id, limits),
-        as_json=as_json,
         detach=detach,
     )
 
@@ -154,7 +150,7 @@ def cancel(
     """Stop a run now, whatever it does or waits for; it can be resumed."""
     from gateway.cli.talk import talk
 
-    told = talk(Connection(url, api_key), lambda gateway: gateway.cancel(run_id, reason))
+    told = talk(Connection(url, api_key, as_json), lambda gateway: gateway.cancel(run_id, reason))
     if as_json:
         typer.echo(told.body)
     else:

@@ -16,7 +16,7 @@ from gateway.edge.wire import RunPage
 
 
 def list_runs(
-    connection: Connection, *, status: Status | None, agent: str | None, limit: int, everything: bool, as_json: bool
+    connection: Connection, *, status: Status | None, agent: str | None, limit: int, everything: bool
 ) -> None:
     async def fetch(gateway: Gateway) -> RunPage:
         page = await gateway.runs(status=status, agent=agent, limit=limit)
@@ -27,7 +27,7 @@ def list_runs(
         return RunPage(runs=runs, next_cursor=cursor)
 
     told = talk(connection, fetch)
-    if as_json:
+    if connection.as_json:
         typer.echo(encode(told.value) if everything else told.body)
     else:
         show_runs(told.value)

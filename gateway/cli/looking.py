@@ -23,14 +23,14 @@ def runs(
     """List runs, newest first: what each did, what it cost, and why it stopped."""
     from gateway.cli.listing import list_runs
 
-    list_runs(Connection(url, api_key), status=status, agent=agent, limit=limit, everything=everything, as_json=as_json)
+    list_runs(Connection(url, api_key, as_json), status=status, agent=agent, limit=limit, everything=everything)
 
 
 def show(run_id: o.RunId, url: o.Url = DEFAULT_URL, api_key: o.ApiKey = None, as_json: o.AsJson = False) -> None:
     """Show one run: its figures, why it stopped, what to do next, and the whole transcript."""
     from gateway.cli.talk import talk
 
-    told = talk(Connection(url, api_key), lambda gateway: gateway.get(run_id))
+    told = talk(Connection(url, api_key, as_json), lambda gateway: gateway.get(run_id))
     if as_json:
         typer.echo(told.body)
     else:
@@ -49,4 +49,4 @@ def events(
     """Print the trace of a run, one JSON object a line, verbatim; ends when the run stops."""
     from gateway.cli.listing import print_events
 
-    print_events(Connection(url, api_key), run_id, follow=follow)
+    print_events(Connection(url, api_key, as_json), run_id, follow=follow)

@@ -18,10 +18,11 @@ NO_CAP = "none"
 
 
 class Connection(Struct, frozen=True):
-    """Which gateway, and the key that it wants."""
+    """Which gateway, the key that it wants, and whether its answers are printed as they are."""
 
     url: str
     api_key: str | None
+    as_json: bool = False
 
     def __repr__(self) -> str:
         return f"Connection(url={self.url!r}, api_key=…)"

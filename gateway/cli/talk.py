@@ -44,6 +44,8 @@ def talk(connection: Connection, about: Callable[[Gateway], Awaitable[T]]) -> To
     except GatewayUnreachable as error:
         fail(str(error), Exit.UNREACHABLE)
     except GatewayProblem as problem:
+        if connection.as_json and problem.body is not None:
+            typer.echo(problem.body)
         fail(words_of(problem), Exit.PROBLEM)
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(Exit.CANCELLED) from None

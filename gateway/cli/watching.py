@@ -41,7 +41,7 @@ class Lines:
     """One plain line an event, for logs and pipes."""
 
     def watching(self, run: RunBody) -> AbstractContextManager[object]:
-        typer.echo(f"run {run.id} of {run.agent} on {run.model}", err=True)
+        announce(run)
         return nullcontext()
 
     def saw(self, event: Event) -> None:
@@ -58,6 +58,7 @@ class OneLine:
         self._spinner = Spinner("dots")
 
     def watching(self, run: RunBody) -> AbstractContextManager[object]:
+        announce(run)
         self._progress = Progress(turn=run.turns, cost_usd=run.cost_usd)
         return Live(console=Console(stderr=True), transient=True, refresh_per_second=10, get_renderable=self._render)
 
@@ -68,6 +69,11 @@ class OneLine:
         said = line(self._progress, time.monotonic() - self._began)
         self._spinner.update(text=Text(printable(said), no_wrap=True, overflow="ellipsis"))
         return self._spinner
+
+
+def announce(run: RunBody) -> None:
+    """At once, so that whoever loses sight of the run knows its name."""
+    typer.echo(printable(f"{run.id}: {run.agent} on {run.model}"), err=True)
 
 
 def view_for(*, as_json: bool, terminal: bool) -> View:

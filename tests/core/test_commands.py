@@ -1,129 +1,23 @@
-"""What people and clients may do to a run, in every state that it can be in."""
+"""Verdicts, cancels, outputs and recoveries."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.core import commands
 from gateway.core.calls import waiting_for_verdict
-from gateway.core.codec import args_hash, decode_event, encode
-from gateway.core.commands import RaisedLimits, ToolOutput
-from gateway.core.errors import BadRequest, NotFound, RequestError, WrongState
-from gateway.core.run import Cancelled, Limits, Status, ToolOutputs
+from gateway.core.codec import args_hash, encode
+from gateway.core.commands import ToolOutput
+from gateway.core.errors import BadRequest, NotFound, WrongState
+from gateway.core.run import Approval, Cancelled, Status, ToolOutputs, reason_of
 from tests.core import stories
 from tests.core.stories import STATES
 from tests.core.world import Came, Player, World, answers, asks, calls, names, says, world_that_asked
-
-Command = Callable[[World], Any]
-
-
-def resume(world: World) -> Any:
-    return world.resume()
-
-
-def approve(world: World) -> Any:
-    return world.approve("n1:1:0")
-
-
-def cancel(world: World) -> Any:
-    return world.cancel()
-
-
-def outputs(world: World) -> Any:
-    return world.post_all([ToolOutput(call_id="n1:1:0", output="ok")])
-
-
-def recover(world: World) -> Any:
-    return world.recover()
-
-
-GOES_ON = ["run_resumed"]
-STOPS = ["run_stopped"]
-NOTHING: list[str] = []
-
-TABLE: list[tuple[str, Command, list[str] | tuple[type[RequestError], str]]] = [
-    ("running", resume, (WrongState, "run n1 is running: there is nothing to resume.")),
-    ("completed", resume, (WrongState, "run n1 is completed and cannot be resumed: start a new one.")),
-    ("failed", resume, (WrongState, "run n1 is failed and cannot be resumed: start a new one.")),
-    ("max_turns", resume, (WrongState, "run n1 has used 2 turns and max_turns is 2: raise it above 2.")),
-    ("max_budget", resume, (WrongState, "run n1 has spent $0.00064 and max_budget_usd is 0.0006: raise it.")),
-    ("approval", resume, (WrongState, "run n1 waits for a verdict on n1:1:0: approve or reject it.")),
-    ("cancelled", resume, GOES_ON),
-    ("client_outputs", resume, (WrongState, "run n1 waits for tool outputs: post them.")),
-    (
-        "in_doubt",
-        resume,
-        (WrongState, "run n1 waits for a doubt to be settled: post its output, approve or reject it."),
-    ),
-    ("deadline", resume, (WrongState, "run n1 was driven for 12.500 s and deadline_seconds is 10.0: raise it.")),
-    ("provider_down", resume, GOES_ON),
-    ("running", approve, (NotFound, "run n1 has no call n1:1:0 in its last turn.")),
-    ("completed", approve, (NotFound, "run n1 has no call n1:1:0 in its last turn.")),
-    ("failed", approve, (WrongState, "call n1:1:0 does not wait for a verdict.")),
-    ("max_turns", approve, (NotFound, "run n1 has no call n1:1:0 in its last turn.")),
-    ("max_budget", approve, (NotFound, "run n1 has no call n1:1:0 in its last turn.")),
-    ("approval", approve, ["verdict", "run_resumed"]),
-    ("cancelled", approve, ["verdict"]),
-    ("client_outputs", approve, (WrongState, "call n1:1:0 does not wait for a verdict.")),
-    ("in_doubt", approve, ["verdict", "run_resumed"]),
-    ("deadline", approve, (WrongState, "call n1:1:0 does not wait for a verdict.")),
-    ("provider_down", approve, (NotFound, "run n1 has no call n1:1:0 in its last turn.")),
-    ("running", cancel, (WrongState, "run n1 is running: whoever drives it stops it.")),
-    ("completed", cancel, (WrongState, "run n1 has stopped already: completed.")),
-    ("failed", cancel, (WrongState, "run n1 has stopped already: failed.")),
-    ("max_turns", cancel, (WrongState, "run n1 has stopped already: max_turns_exceeded.")),
-    ("max_budget", cancel, (WrongState, "run n1 has stopped already: budget_exceeded.")),
-    ("approval", cancel, STOPS),
-    ("cancelled", cancel, NOTHING),
-    ("client_outputs", cancel, STOPS),
-    ("in_doubt", cancel, STOPS),
-    ("deadline", cancel, STOPS),
-    ("provider_down", cancel, STOPS),
-    ("running", outputs, (WrongState, "run n1 does not wait for tool outputs: it is running.")),
-    ("completed", outputs, (WrongState, "run n1 does not wait for tool outputs: it is completed.")),
-    ("failed", outputs, (WrongState, "run n1 does not wait for tool outputs: it is failed.")),
-    ("max_turns", outputs, (WrongState, "run n1 does not wait for tool outputs: it is max_turns_exceeded.")),
-    ("max_budget", outputs, (WrongState, "run n1 does not wait for tool outputs: it is budget_exceeded.")),
-    ("approval", outputs, (WrongState, "run n1 does not wait for tool outputs: it is interrupted.")),
-    ("cancelled", outputs, (WrongState, "run n1 does not wait for tool outputs: it is interrupted.")),
-    ("client_outputs", outputs, ["tool_result"]),
-    ("in_doubt", outputs, ["tool_result", "run_resumed"]),
-    ("deadline", outputs, (WrongState, "run n1 does not wait for tool outputs: it is interrupted.")),
-    ("provider_down", outputs, (WrongState, "run n1 does not wait for tool outputs: it is interrupted.")),
-    *((state, recover, GOES_ON if state == "running" else NOTHING) for state in STATES),
-]
-
-
-@pytest.mark.parametrize(
-    ("state", "command", "expected"), TABLE, ids=[f"{state}-{command.__name__}" for state, command, _ in TABLE]
-)
-def test_what_each_command_does_in_each_state(
-    state: str, command: Command, expected: list[str] | tuple[type[RequestError], str]
-) -> None:
-    world = STATES[state]()
-    before = world.run
-
-    if isinstance(expected, list):
-        assert names(command(world)) == expected
-        assert (world.run.status is Status.RUNNING) == ("run_resumed" in expected or before.status is Status.RUNNING)
-        return
-    with pytest.raises(RequestError) as caught:
-        command(world)
-    assert (type(caught.value), str(caught.value)) == expected
-    assert world.run == before
-
-
-def test_every_command_is_tested_in_every_state() -> None:
-    commands_tested = {command for _, command, _ in TABLE}
-
-    assert {(state, command) for state, command, _ in TABLE} == set(itertools.product(STATES, commands_tested))
-
 
 # --- verdicts -------------------------------------------------------------------------------------------------------
 
@@ -249,6 +143,34 @@ def test_a_failed_run_takes_no_verdict() -> None:
         stories.failed().approve("n1:1:1")
 
 
+def test_a_run_that_waits_for_several_verdicts_names_the_first_that_is_missing() -> None:
+    world = world_that_asked(*(asks("delete", path=name) for name in "abc"))
+    world.drive(Player())
+    world.approve("n1:1:2")
+    assert reason_of(world.run.interruption) == "approval"
+    assert world.run.interruption.call_id == "n1:1:0"
+
+    world.approve("n1:1:0")
+    assert world.run.interruption == Approval("n1:1:1", "delete", {"path": "b"}, args_hash("delete", {"path": "b"}))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_approved_write_that_is_in_doubt_takes_another_verdict(again: bool) -> None:
+    world = stories.approval()
+    world.approve("n1:1:0")
+    world.record(world.intent(world.run.calls[0]))
+    world.recover()
+    world.drive(Player())
+    assert world.run.reason == "in_doubt"
+
+    given = world.approve("n1:1:0") if again else world.reject("n1:1:0")
+    assert names(given) == ["verdict", "run_resumed"]
+    world.drive(Player([says("done")]))
+    assert (world.run.tool_runs, world.run.approved, world.run.rejected) == (
+        (1, ("n1:1:0",), ()) if again else (0, (), ("n1:1:0",))
+    )
+
+
 def test_a_verdict_does_not_wake_a_run_that_waits_for_something_else() -> None:
     world = world_that_asked(asks("write", path="a"), asks("delete", "c2", path="b"))
     world.record(world.intent(world.run.calls[0]))
@@ -305,107 +227,6 @@ def test_after_a_cancel_outstanding_calls_go_on_and_a_write_that_had_begun_is_in
 
     assert world.run.reason == "in_doubt"
     assert answers(world.run) == ["done"]
-
-
-# --- limits ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "raised", "figure"),
-    [
-        ("max_turns", {"max_turns": 1}, "has used 2 turns and max_turns is 1"),
-        ("max_turns", {"max_budget_usd": Decimal(5)}, "has used 2 turns and max_turns is 2"),
-        ("max_turns", {"max_turns": 9, "max_budget_usd": Decimal("0.0000001")}, r"max_budget_usd is 0\.0000001"),
-        ("max_budget", {"max_budget_usd": Decimal("0.00064")}, r"has spent \$0\.00064 and max_budget_usd is 0\.00064"),
-        ("max_budget", {"max_turns": 2}, "has used 2 turns and max_turns is 2"),
-        ("deadline", {"deadline_seconds": 11.0}, r"driven for 12\.500 s and deadline_seconds is 11\.0"),
-        ("cancelled", {"max_turns": 1}, "has used 1 turns and max_turns is 1"),
-    ],
-)
-def test_a_cap_that_is_not_raised_is_refused_with_its_figure(state: str, raised: dict[str, Any], figure: str) -> None:
-    with pytest.raises(WrongState, match=figure):
-        STATES[state]().resume(**raised)
-
-
-@pytest.mark.parametrize(
-    ("state", "raised"),
-    [
-        ("max_turns", {"max_turns": 3}),
-        ("max_turns", {"max_turns": None, "max_budget_usd": Decimal(1)}),
-        ("max_budget", {"max_budget_usd": Decimal("0.000641")}),
-        ("max_budget", {"max_budget_usd": None, "max_turns": 20}),
-        ("deadline", {"deadline_seconds": 13.0}),
-        ("deadline", {"deadline_seconds": None}),
-    ],
-)
-def test_a_raised_cap_drives_the_run_on(state: str, raised: dict[str, Any]) -> None:
-    world = STATES[state]()
-    (event,) = world.resume(**raised)
-
-    assert world.run.status is Status.RUNNING
-    assert world.run.limits == commands.with_limits(STATES[state]().run.limits, RaisedLimits(**raised))
-    assert decode_event(encode(event)) == event
-
-
-def test_a_resume_that_changes_no_limit_records_none() -> None:
-    (event,) = stories.cancelled().resume(max_turns=20)
-
-    assert b"limits" not in encode(event)
-
-
-@pytest.mark.parametrize(
-    ("limits", "param"),
-    [
-        (Limits(max_turns=None), "limits"),
-        (Limits(max_turns=0), "limits.max_turns"),
-        (Limits(max_turns=-1), "limits.max_turns"),
-        (Limits(max_turns=10**7), "limits.max_turns"),
-        *(
-            (Limits(max_budget_usd=Decimal(figure)), "limits.max_budget_usd")
-            for figure in ("0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e9")
-        ),
-        *(
-            (Limits(deadline_seconds=figure), "limits.deadline_seconds")
-            for figure in (0.0, -1.0, float("nan"), float("inf"), 1e9)
-        ),
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(limits: Limits, param: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        commands.check_limits(limits)
-    assert caught.value.param == param
-
-
-@pytest.mark.parametrize(
-    "raised",
-    [
-        {"max_turns": None},
-        {"max_turns": 10**7},
-        {"max_budget_usd": Decimal("NaN")},
-        {"max_budget_usd": Decimal("Infinity")},
-        {"deadline_seconds": float("nan")},
-    ],
-)
-def test_a_resume_cannot_raise_a_limit_out_of_range(raised: dict[str, Any]) -> None:
-    with pytest.raises(BadRequest):
-        stories.cancelled().resume(**raised)
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        Limits(),
-        Limits(max_turns=1),
-        Limits(max_turns=10**6),
-        Limits(max_turns=None, max_budget_usd=Decimal("1E-9")),
-        Limits(max_budget_usd=Decimal(999_999_999), deadline_seconds=0.001),
-    ],
-)
-def test_limits_that_make_sense_are_taken_and_can_be_read_again(limits: Limits) -> None:
-    world = World(limits=commands.check_limits(limits))
-    world.reload()
-
-    assert world.run.limits == limits
 
 
 # --- outputs --------------------------------------------------------------------------------------------------------
@@ -472,14 +293,14 @@ def test_a_failure_of_the_client_is_told_as_it_came() -> None:
     world = stories.client_outputs()
     (event, *_) = world.post_all([ToolOutput(call_id="q1", output="no answer", ok=False)])
 
-    assert (event.ok, event.source, answers(world.run)) == (False, "client", ["no answer"])  # type: ignore[union-attr]
+    assert (event.ok, event.source, answers(world.run)) == (False, "client", ["no answer"])
 
 
 def test_a_settled_output_counts_as_an_execution() -> None:
     world = stories.in_doubt()
     (event, *_) = world.post(c1="it was written")
 
-    assert event.source == "settled"  # type: ignore[union-attr]
+    assert event.source == "settled"
     assert world.run.tool_runs == 1
 
 
@@ -494,3 +315,13 @@ def test_a_recovery_takes_up_the_run_where_it_was() -> None:
 
     assert world.decide() == before
     assert world.run.recoveries == 1
+
+
+def test_a_stop_writes_its_figures_without_trailing_zeros() -> None:
+    world = World()
+    turn = replace(world.turn(says("hello")), cost_usd=Decimal("0.001570"), unconfirmed_usd=Decimal("0.000"))
+    world.record(turn)
+    world.drive(Player())
+
+    assert b'"turns":1,"costUsd":0.00157,' in encode(world.events[-1])
+    assert b"unconfirmedCostUsd" not in encode(world.events[-1])

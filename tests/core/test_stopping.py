@@ -28,7 +28,6 @@ from tests.core.world import (
 )
 
 READ = asks("read", path="a")
-DELETE = asks("delete", path="a")
 WRITE = asks("write", path="a")
 
 
