@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,8 @@ from rich.text import Text
 from scripted import faults
 from scripted.app import create_app, serving
 from scripted.faults import BadBehaviour, Behaviour
-from scripted.scripts import SCRIPTS, Call, Step
+from scripted.loading import BadScripts, known_scripts
+from scripted.scripts import Call, Script, Step
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, help="A deterministic model provider for tests.")
 
@@ -26,6 +28,11 @@ LatencyMs = Annotated[
 ]
 FaultText = Annotated[
     str, typer.Option("--fault", help="What goes wrong, as NAME[:ATTEMPTS] with ,turn=K ,retry_after=S ,stall_ms=MS.")
+]
+
+ScriptFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--scripts", metavar="FILE", help="A TOML or JSON file of more scripts; may be given again."),
 ]
 
 
@@ -39,9 +46,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8788,
     latency_ms: LatencyMs = 0,
     fault: FaultText = "none",
+    files: ScriptFiles = None,
 ) -> None:
     """Serve the scripts over HTTP until SIGTERM or Ctrl-C."""
-    app = create_app(_defaults(latency_ms, fault))
+    app = create_app(_defaults(latency_ms, fault), scripts=_known(files))
     try:
         _run(_serve_until_stopped(app, host, port))
     except OSError as error:
@@ -50,12 +58,23 @@ def serve(
 
 
 @cli.command()
-def scripts(as_json: Annotated[bool, typer.Option("--json", help="The scripts as data.")] = False) -> None:
+def scripts(
+    as_json: Annotated[bool, typer.Option("--json", help="The scripts as data, as --scripts takes them.")] = False,
+    files: ScriptFiles = None,
+) -> None:
     """List the scripts, which are the names of the models."""
+    known = _known(files)
     if as_json:
-        typer.echo(msgspec.json.encode(dict(SCRIPTS)))
+        typer.echo(msgspec.json.encode(dict(known)))
     else:
-        Console().print(_table())
+        Console().print(_table(known))
+
+
+def _known(files: list[Path] | None) -> Mapping[str, Script]:
+    try:
+        return known_scripts(files or ())
+    except BadScripts as error:
+        raise typer.BadParameter(str(error), param_hint="--scripts") from None
 
 
 def _defaults(latency_ms: float, fault: str) -> Behaviour:
@@ -90,9 +109,9 @@ def _run(serving_: Coroutine[Any, Any, None]) -> None:
         uvloop.run(serving_)
 
 
-def _table() -> Table:
+def _table(known: Mapping[str, Script]) -> Table:
     table = Table("model", "in turn", "replies")
-    for name, script in SCRIPTS.items():
+    for name, script in known.items():
         table.add_row(Text(name, "bold"), "", Text(script.about, "italic"))
         for step in script.steps:
             table.add_row("", Text(_when(step)), Text(_what(step)))
@@ -106,8 +125,12 @@ def _when(step: Step) -> str:
 
 
 def _what(step: Step) -> str:
-    return ", ".join(map(_call, step.calls)) or step.text or ""
+    if step.echo:
+        return "what the last tool answered"
+    said = step.text or step.refusal or ""
+    return ", ".join(map(_call, step.calls)) or (said if isinstance(said, str) else msgspec.json.encode(said).decode())
 
 
 def _call(call: Call) -> str:
-    return f"{call.tool} {msgspec.json.encode(call.args).decode()} ({call.id})"
+    arguments = msgspec.json.encode(call.args).decode() if call.arguments is None else call.arguments
+    return f"{call.tool} {arguments} ({call.id})"

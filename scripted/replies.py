@@ -10,9 +10,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from scripted import faults, scripts, tokens, wire
+from scripted.capping import capped, completion_tokens
 from scripted.faults import BadBehaviour, Behaviour, Fault, Kind
 from scripted.scripts import Script
-from scripted.wire import Answer, ChatRequest, Refused, Reply, Transcript, Usage
+from scripted.wire import Answer, ChatRequest, Counts, Refused, Reply, Transcript, Usage
 
 BEHAVIOUR_HEADER = "X-Scripted"
 _REISSUED_ID = "c1"
@@ -64,7 +65,7 @@ def respond(body: bytes, headers: Mapping[str, str], defaults: Behaviour, known:
     if fault.kind in _REFUSALS:
         delivery = _refused(fault)
     else:
-        said = _with_id(scripts.reply(script, request, known), fault.kind)
+        said = capped(_with_id(scripts.reply(script, request, known), fault.kind), request.tokens_max)
         answer = Answer(_id(body), request.model, said, _usage(said, transcript), said.finish)
         delivery = _damaged(_written(_with_fault(answer, fault.kind), request), fault)
     return replace(delivery, latency_seconds=(behaviour.latency_ms or 0) / 1000)
@@ -117,12 +118,25 @@ def _id(body: bytes) -> str:
 
 
 def _usage(said: Reply, transcript: Transcript) -> Usage:
+    if said.usage is not None:
+        return _reported(said.usage)
     try:
         prompt = tokens.prompt_tokens(transcript.messages, transcript.tools)
     except tokens.Uncountable as error:
         raise Refused(400, str(error), param="messages", code="invalid_field") from None
-    completion = tokens.completion_tokens(said.content, said.tool_calls)
-    return Usage(prompt, completion, prompt + completion)
+    counts = Counts(
+        prompt_tokens=prompt,
+        completion_tokens=completion_tokens(said),
+        reasoning_tokens=tokens.text_tokens(said.reasoning or ""),
+    )
+    return _reported(counts)
+
+
+def _reported(counts: Counts) -> Usage:
+    total = counts.prompt_tokens + counts.completion_tokens if counts.total_tokens is None else counts.total_tokens
+    thought = wire.CompletionTokensDetails(counts.reasoning_tokens) if counts.reasoning_tokens else UNSET
+    cached = wire.PromptTokensDetails(counts.cached_tokens)
+    return Usage(counts.prompt_tokens, counts.completion_tokens, total, cached, thought)
 
 
 def _plain(answer: Answer) -> Delivery:

@@ -1,7 +1,7 @@
 """The scripts, as data: a script is a list of steps, and the first step whose conditions hold is the reply.
 
 Nothing is stored: the turn is the number of assistant messages in the request, the rest is in what its tools answered.
-A script from a TOML or JSON file is decoded into the same Structs.
+A script from a TOML or JSON file is decoded into the same Structs (loading.py).
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,46 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from scripted.wire import ChatRequest, Function, Reply, ToolCall
+from scripted.wire import ChatRequest, Counts, Function, Parts, Reply, ToolCall
 
 
-class Call(Struct, frozen=True, forbid_unknown_fields=True):
-    """One call of a tool. `{turn}` in its id is the turn it is made in."""
+class Call(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One call of a tool. `{turn}` in its id is the turn it is made in.
+
+    `arguments` instead of `args` is sent letter by letter, valid or not, as it was recorded; so is the id then.
+    """
 
     id: str
     tool: str
     args: dict[str, Any] = {}
+    arguments: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.args and self.arguments is not None:
+            raise ValueError("A call has args or arguments, not both")
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One reply, and when it is given: in one turn or in any, once the tools' text contains something or always."""
+class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """One reply, and when it is given: in one turn or in any, once the tools' text contains something or always.
+
+    `echo` repeats what the last tool answered instead of a text. `finish` and `usage` are said instead of what follows
+    from the reply. `ignores_max_tokens`: the reply is not cut, as from a provider that does not know the parameter.
+    """
 
     turn: Annotated[int, Meta(ge=0)] | None = None
     tool_text_contains: str = ""
     calls: tuple[Call, ...] = ()
-    text: str | None = None
+    text: str | Parts | None = None
+    echo: bool = False
+    reasoning: str | None = None
+    refusal: str | None = None
+    finish: str | None = None
+    usage: Counts | None = None
+    ignores_max_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        if self.echo and self.text is not None:
+            raise ValueError("A step has a text or echoes one, not both")
 
     def holds(self, turn: int, tool_text: str) -> bool:
         return self.turn in (None, turn) and self.tool_text_contains in tool_text
@@ -52,10 +74,20 @@ def reply(script: str, request: ChatRequest, scripts: Mapping[str, Script] | Non
     steps = (SCRIPTS if scripts is None else scripts)[script].steps
     turn, tool_text = request.turn, request.tool_text
     step = next(step for step in steps if step.holds(turn, tool_text))
-    return Reply(step.text, tuple(_tool_call(call, turn) for call in step.calls))
+    return Reply(
+        content=request.last_tool_text if step.echo else step.text,
+        tool_calls=tuple(_tool_call(call, turn) for call in step.calls),
+        reasoning=step.reasoning,
+        refusal=step.refusal,
+        stated_finish=step.finish,
+        usage=step.usage,
+        ignores_max_tokens=step.ignores_max_tokens,
+    )
 
 
 def _tool_call(call: Call, turn: int) -> ToolCall:
+    if call.arguments is not None:
+        return ToolCall(id=call.id, function=Function(call.tool, call.arguments))
     arguments = msgspec.json.encode(call.args).decode()
     return ToolCall(id=call.id.replace("{turn}", str(turn)), function=Function(call.tool, arguments))
 
@@ -72,6 +104,7 @@ def _delete(id: str, path: str) -> tuple[Call, ...]:
     return (Call(id, "delete_file", {"path": path}),)
 
 
+_QUESTION = "Which file mentions a timeout?"
 _FOUND = "errors.log mentions a timeout."
 _FREED = "Deleted access.log to free space."
 _HINT = "Call list_files"  # in the words of the error for a file that does not exist
@@ -129,6 +162,10 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
         "slow": Script(
             "Calls a tool that takes three seconds, answers.",
             (Step(turn=0, calls=(Call("c1", "scan_archive"),)), Step(text="The archive holds 1200 files.")),
+        ),
+        "delegate": Script(
+            "Gives the question to a subagent, repeats its summary.",
+            (Step(turn=0, calls=(Call("c1", "research", {"question": _QUESTION}),)), Step(echo=True)),
         ),
     }
 )

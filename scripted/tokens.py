@@ -23,7 +23,8 @@ a message costs the counting of that message.
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -90,6 +91,21 @@ def _count(text: str) -> int:
     if len(text) > _BLANKS_MAX and any(len(run) > _BLANKS_MAX for run in _BLANKS.findall(text)):
         raise Uncountable(f"More than {_BLANKS_MAX} characters of white space in a row cannot be counted.")
     return len(encoding().encode_ordinary(text))
+
+
+def longest_beginning(text: str, fits: Callable[[str], bool]) -> str:
+    """The most tokens of the text, from its start, whose text fits. A shorter beginning is never dearer but for odd
+    places of the tokeniser, so it is found by halving, and then made sure."""
+    known = encoding()
+    found = known.encode_ordinary(text)
+
+    def beginning(count: int) -> str:
+        return known.decode_bytes(found[:count]).decode(errors="ignore")
+
+    count = bisect_left(range(len(found)), True, key=lambda before: not fits(beginning(before + 1)))
+    while count and not fits(beginning(count)):
+        count -= 1
+    return beginning(count)
 
 
 def _parts(messages: Sequence[Any]) -> Iterator[str]:

@@ -64,12 +64,14 @@ class StreamOptions(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """What the scripts read of a request."""
+    """What the scripts read of a request. The cap on a reply's tokens has two names."""
 
     model: str
     messages: Annotated[tuple[Message, ...], Meta(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
 
     @property
     def turn(self) -> int:
@@ -80,6 +82,16 @@ class ChatRequest(Struct, frozen=True):
     def tool_text(self) -> str:
         """All that tools have answered so far."""
         return "\n".join(message.text for message in self.messages if message.role == "tool")
+
+    @property
+    def last_tool_text(self) -> str:
+        """What the last tool answered."""
+        return next((message.text for message in reversed(self.messages) if message.role == "tool"), "")
+
+    @property
+    def tokens_max(self) -> int | None:
+        """The most tokens that the reply may have; None is any number."""
+        return min((cap for cap in (self.max_tokens, self.max_completion_tokens) if cap is not None), default=None)
 
     @property
     def include_usage(self) -> bool:
@@ -133,26 +145,60 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     function: Function
 
 
-class Reply(Struct, frozen=True):
-    """What the model says: prose, or calls of tools."""
+Tokens = Annotated[int, Meta(ge=0)]
+Parts = tuple[dict[str, Any], ...]
 
-    content: str | None = None
+
+class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The tokens of an exchange as they were reported once, to be reported again instead of a count of our own."""
+
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+    cached_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+    total_tokens: Tokens | None = None
+
+
+class Reply(Struct, frozen=True):
+    """What the model says: prose (a text, or the parts of one), or calls of tools. `stated_finish` and `usage` are said
+    instead of what follows from the reply."""
+
+    content: str | Parts | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    refusal: str | None = None
+    stated_finish: str | None = None
+    usage: Counts | None = None
+    ignores_max_tokens: bool = False
+
+    @property
+    def text(self) -> str:
+        """All prose of it that is counted."""
+        content = self.content or ""
+        parts = (content,) if isinstance(content, str) else (str(part.get("text", "")) for part in content)
+        return "".join((*parts, self.refusal or ""))
 
     @property
     def finish(self) -> str:
-        return "tool_calls" if self.tool_calls else "stop"
+        return self.stated_finish or ("tool_calls" if self.tool_calls else "stop")
 
 
 class PromptTokensDetails(Struct, frozen=True):
     cached_tokens: int = 0
 
 
+class CompletionTokensDetails(Struct, frozen=True):
+    reasoning_tokens: int
+
+
 class Usage(Struct, frozen=True):
+    """Reasoning tokens are said only where there are any."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
 class Answer(Struct, frozen=True):
@@ -170,8 +216,10 @@ class AssistantMessage(Struct, frozen=True):
     """Clients append it to their transcript as it is, so it has no field more than must be counted."""
 
     role: Literal["assistant"]
-    content: str | None
+    content: str | Parts | None
     tool_calls: tuple[ToolCall, ...] | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -205,8 +253,10 @@ class ToolCallDelta(Struct, frozen=True, kw_only=True):
 
 class Delta(Struct, frozen=True, kw_only=True):
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType | None = UNSET
+    content: str | Parts | UnsetType | None = UNSET
     tool_calls: tuple[ToolCallDelta, ...] | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):
@@ -240,7 +290,10 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 def completion(answer: Answer) -> Completion:
     """The plain reply."""
-    message = AssistantMessage("assistant", answer.reply.content, answer.reply.tool_calls or UNSET)
+    said = answer.reply
+    message = AssistantMessage(
+        "assistant", said.content, said.tool_calls or UNSET, said.refusal or UNSET, said.reasoning or UNSET
+    )
     choice = Choice(message=message, finish_reason=answer.finish)
     return Completion(id=answer.id, model=answer.model, choices=(choice,), usage=answer.usage)
 
@@ -262,8 +315,12 @@ def event(data: bytes) -> bytes:
 def _choices(answer: Answer) -> Iterator[ChunkChoice]:
     content = answer.reply.content
     yield ChunkChoice(delta=Delta(role="assistant", content=None if content is None else ""))
-    for piece in _pieces(content or ""):
-        yield ChunkChoice(delta=Delta(content=piece))
+    for piece in _pieces(answer.reply.reasoning or ""):
+        yield ChunkChoice(delta=Delta(reasoning_content=piece))
+    for said in _pieces(content or "") if not isinstance(content, tuple) else (content,):
+        yield ChunkChoice(delta=Delta(content=said))
+    for piece in _pieces(answer.reply.refusal or ""):
+        yield ChunkChoice(delta=Delta(refusal=piece))
     for index, call in enumerate(answer.reply.tool_calls):
         for delta in _call_deltas(call, index if answer.indexed else UNSET):
             yield ChunkChoice(delta=Delta(tool_calls=(delta,)))

@@ -23,7 +23,7 @@ def said(script: str, *answers: Message) -> str:
 
 def shown(what: Reply) -> str:
     calls = [f"{call.id} {call.function.name} {call.function.arguments}" for call in what.tool_calls]
-    return what.content or ", ".join(calls)
+    return what.text or ", ".join(calls)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,8 @@ def shown(what: Reply) -> str:
         ("double_delete", [DONE, DONE], "Deleted access.log to free space."),
         ("slow", [], "c1 scan_archive {}"),
         ("slow", [DONE], "The archive holds 1200 files."),
+        ("delegate", [], 'c1 research {"question":"Which file mentions a timeout?"}'),
+        ("delegate", [DECLINED, DONE], "Deleted access.log."),
     ],
 )
 def test_a_script_says_what_the_published_table_says(script: str, answers: list[Message], says: str) -> None:
