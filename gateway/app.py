@@ -110,7 +110,7 @@ async def assembled(
     """
     async with AsyncExitStack() as stack:
         tools, own_rules = toolsets(config, own_tools), loaded_predicates(config)
-        make_workspaces(config)
+        make_workspaces(config.agents.values())
         agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)

@@ -77,9 +77,9 @@ def require_there(field: str, wanted: Iterable[str], tools: Mapping[str, Tool], 
             raise ConfigError(f"{field}: there is no tool {name}; the tools are: {', '.join(tools) or 'none'}{hint}.")
 
 
-def make_workspaces(config: Config) -> list[Path]:
+def make_workspaces(agents: Iterable[AgentConfig]) -> list[Path]:
     """The workspaces that do not exist yet, made with the sample files in them."""
-    folders = dict.fromkeys(Path(agent.workspace) for agent in config.agents.values() if agent.workspace)
+    folders = dict.fromkeys(Path(agent.workspace) for agent in agents if agent.workspace)
     made = [folder for folder in folders if not folder.exists()]
     for folder in made:
         write_workspace(folder)

@@ -8,6 +8,7 @@ import typer
 from gateway.cli.driving import approve, cancel, reject, resume, run, settle
 from gateway.cli.looking import events, runs, show
 from gateway.cli.root import figures, serve, version
+from gateway.cli.tools import tools
 
 ABOUT = "Runs agent loops, ends each in one of five named ways, and keeps the record."
 EXIT_CODES = (
@@ -23,4 +24,5 @@ def main() -> None:
     )
     for command in (serve, run, runs, show, events, approve, reject, settle, resume, cancel, figures, version):
         cli.command()(command)
+    cli.add_typer(tools, name="tools")
     cli(prog_name="gateway")
