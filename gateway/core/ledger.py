@@ -66,12 +66,17 @@ def failures(run: Run, call: Call) -> dict[str, int]:
     return {**run.permanent_failures, key: run.permanent_failures.get(key, 0) + 1}
 
 
+def key_of(call: Call) -> str:
+    """What makes two calls the same one; arguments that are not valid are compared letter by letter."""
+    return f"{call.tool} {call.arguments}" if call.args is None else call_key(call.tool, call.args)
+
+
 def tally_asked(run: Run, calls: tuple[Call, ...]) -> Tally:
     if run.stop_rules.repeated_calls is None:
         return run.tally
     counts = dict(run.tally.asked)
     for call in calls:
-        key = call_key(call.tool, call.args or {"": call.arguments})
+        key = key_of(call)
         counts[key] = counts.get(key, 0) + 1
     return replace(run.tally, asked=counts)
 
@@ -81,7 +86,7 @@ def tally_answered(run: Run, call: Call, event: e.ToolResult) -> Tally:
     if event.ok and call.tool in rules.after_tools:
         return replace(tally, succeeded=(*tally.succeeded, call.tool))
     if not event.ok and event.source in ("tool", "invalid") and rules.repeated_failures is not None:
-        key = call_key(call.tool, call.args or {"": call.arguments})
+        key = key_of(call)
         return replace(tally, failed={**tally.failed, key: tally.failed.get(key, 0) + 1})
     return tally
 
