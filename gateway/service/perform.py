@@ -84,8 +84,7 @@ async def ask_model(action: AskModel, run: Run, ports: Ports) -> Events:
                 match part:
                     case Sending():
                         report_failed_attempt(run, ports, part)
-                        if part.lost and (why := no_longer_affordable(run, unconfirmed, ports)):
-                            yield commands.stop(run, why, ports.clock(), unconfirmed_usd=unconfirmed)
+                        if part.lost and decided_anew(run, unconfirmed, ports) != action:
                             return
                         if part.attempt == 1 or part.lost:
                             unconfirmed = total(unconfirmed, estimate)
@@ -98,10 +97,10 @@ async def ask_model(action: AskModel, run: Run, ports: Ports) -> Events:
         yield turned_away(run, error, unconfirmed if error.lost else total(unconfirmed, -estimate), ports.clock())
 
 
-def no_longer_affordable(run: Run, unconfirmed: Decimal, ports: Ports) -> Stop | None:
-    """A reply that was lost may be billed, so asking again is decided anew."""
-    action = decide(replace(run, unconfirmed_cost_usd=unconfirmed), ports.rules, ports.clock())
-    return action if isinstance(action, Stop) else None
+def decided_anew(run: Run, unconfirmed: Decimal, ports: Ports) -> Action:
+    """A reply that was lost may be billed. Where what is left calls for another step or a shorter reply, the driver
+    takes that one instead of asking again."""
+    return decide(replace(run, unconfirmed_cost_usd=unconfirmed), ports.rules, ports.clock())
 
 
 def speaker(run: Run, ports: Ports) -> Callable[[str], None]:
