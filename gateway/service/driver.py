@@ -116,6 +116,12 @@ class Driver:
 
     async def _record(self, event: Event) -> None:
         """A store that is down holds the run up; it does not lose it."""
+        try:
+            self.run = await record(self.run, [event], self._ports)
+        except Unavailable:
+            await self._record_when_possible(event)
+
+    async def _record_when_possible(self, event: Event) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(Unavailable),
             wait=wait_exponential(multiplier=0.1, max=5),

@@ -61,11 +61,20 @@ class OpenAIModel:
         failed: list[Failed] = []
         reply: Reply | None = None
         try:
-            async for attempt in self._attempts():
-                # Outside of `with attempt`, which would swallow what a consumer that stops here throws in.
-                yield _sending(attempt.retry_state.attempt_number, failed)
-                with attempt:
-                    reply = await self._attempt(run, body, failed, on_delta)
+            yield Sending(1)
+            try:
+                reply = await self._attempt(run, body, failed, on_delta)
+            except Failed as first:
+                # Only now: what tenacity does for the first attempt of every call costs more than the rest of it here.
+                async for attempt in self._attempts():
+                    number = attempt.retry_state.attempt_number
+                    if number > 1:
+                        # Outside of `with attempt`, which would swallow what a consumer that stops here throws in.
+                        yield _sending(number, failed)
+                    with attempt:
+                        if number == 1:
+                            raise first
+                        reply = await self._attempt(run, body, failed, on_delta)
         except Failed as error:
             raise failures.concluded(failed, self._settings.retry_after_max_seconds) from error.__cause__
         assert reply is not None

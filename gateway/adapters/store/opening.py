@@ -33,12 +33,13 @@ WORDS = {
 
 
 class Opened(Struct, frozen=True):
-    """What belongs to an open store."""
+    """What belongs to an open store. `checkpointing` where commits do not wait for the disk."""
 
     path: Path
     lock: FileLock
     writing: sqlite3.Connection
     reading: sqlite3.Connection
+    checkpointing: sqlite3.Connection | None
 
 
 def unavailable(path: Path, error: Exception) -> Unavailable:
@@ -60,11 +61,12 @@ def open_files(name: Path | str, durability: Durability, sql: Mapping[str, str])
             undo.callback(lock.release)
             writing = undo.enter_context(contextlib.closing(connect(str(path))))
             prepare(path, writing, durability, sql)
-            reading = connect(f"{path.as_uri()}?mode=ro")
+            reading = undo.enter_context(contextlib.closing(connect(f"{path.as_uri()}?mode=ro")))
+            checkpointing = connect(str(path)) if durability == "process" else None
         except (sqlite3.Error, OSError) as error:
             raise unavailable(path, error) from error
         undo.pop_all()
-    return Opened(path, lock, writing, reading)
+    return Opened(path, lock, writing, reading, checkpointing)
 
 
 def connect(database: str) -> sqlite3.Connection:
@@ -84,7 +86,7 @@ def prepare(path: Path, connection: sqlite3.Connection, durability: Durability, 
     if connection.execute(sql["write_ahead"]).fetchone()[0] != "wal":
         raise Unavailable(f"The store {path} cannot be used: its file system does not support write-ahead logging.")
     connection.executescript(sql["prepare"])
-    connection.execute(sql[f"durable_{durability}"])
+    connection.executescript(sql[f"durable_{durability}"])
     migrate(connection, numbered_migrations(sql_folder() / "migrations"))
 
 

@@ -20,7 +20,7 @@ from gateway.adapters.store.cursor import behind, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
 from gateway.adapters.store.rows import Row, entry_from, row_of
 from gateway.adapters.store.statements import named_statements, sql_folder
-from gateway.adapters.store.writer import Writer
+from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
 from gateway.core.errors import Unavailable, WrongState
 from gateway.core.ports import Claim, Entry, Key, Record
 from gateway.core.run import Status
@@ -37,7 +37,7 @@ class SqliteStore:
         self._path = opened.path
         self._sql = sql
         self._lock = opened.lock
-        self._writer = Writer(opened.writing, functools.partial(unavailable, opened.path))
+        self._writer = writer_of(opened)
         self._reading = opened.reading
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._closed = False
@@ -143,6 +143,13 @@ class SqliteStore:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:
             raise unavailable(self._path, error) from error
+
+
+def writer_of(opened: Opened) -> Writer:
+    transactions = Transactions(opened.writing, functools.partial(unavailable, opened.path))
+    if opened.checkpointing is None:
+        return ThreadWriter(transactions, opened.writing)
+    return LoopWriter(transactions, opened.writing, Checkpoints(opened.checkpointing))
 
 
 def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:

@@ -16,5 +16,8 @@ its time looks at `ctx.cancelled`. Raises ToolFailed in words for the model."""
 
 
 class Tool(Struct, frozen=True):
+    """`quick`: a plain function that is done in less time than handing it to a thread would take."""
+
     spec: ToolSpec
     run: Function
+    quick: bool = False

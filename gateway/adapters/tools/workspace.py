@@ -54,6 +54,10 @@ SCAN_ARCHIVE = ToolSpec(
 )
 
 
+QUICK = (LIST_FILES, READ_FILE)
+"""One folder listed, or one small file read: tens of microseconds on a local disk."""
+
+
 class Workspace:
     """The folder as tools. The archive is make-believe: its scan only takes time and reports how far it is."""
 
@@ -77,7 +81,7 @@ class Workspace:
             (DELETE_FILE, self.delete_file),
             (SCAN_ARCHIVE, self.scan_archive),
         )
-        return {spec.name: Tool(spec, run) for spec, run in pairs}
+        return {spec.name: Tool(spec, run, quick=spec in QUICK) for spec, run in pairs}
 
     def list_files(self, args: dict[str, Any], ctx: ToolContext) -> str:
         names = self._folder.names()

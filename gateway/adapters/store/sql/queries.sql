@@ -7,8 +7,9 @@ PRAGMA journal_size_limit = 67108864;
 PRAGMA journal_mode = WAL;
 
 -- name: durable_process
--- Survives the death of the process: what was committed is with the kernel.
+-- Survives the death of the process: what was committed is with the kernel. Checkpoints are made elsewhere.
 PRAGMA synchronous = NORMAL;
+PRAGMA wal_autocheckpoint = 0;
 
 -- name: durable_machine
 -- Survives the death of the machine: every commit waits for the disk.
