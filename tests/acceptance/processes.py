@@ -100,7 +100,9 @@ class Site(Struct, frozen=True):
         shutil.rmtree(copy, ignore_errors=True)
         if not self.store.exists():
             return []
-        shutil.copytree(self.store.parent, copy)
+        copy.mkdir()
+        for file in self.store.parent.glob(f"{self.store.name}*"):
+            shutil.copy(file, copy)
         with closing(sqlite3.connect(copy / self.store.name)) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'events'").fetchone()[0]:
                 return []
