@@ -13,7 +13,7 @@ from gateway import metrics as gateway_metrics
 from gateway.adapters.tools.tool import Tool
 from gateway.core.run import ToolSpec
 from gateway.metrics import OTHER, STOPS, Bounded
-from tests.serving import Gateway, Serve, eventually
+from tests.serving import Gateway, Serve
 
 
 def stops(metrics: dict[str, float]) -> dict[tuple[str, str], float]:
@@ -184,16 +184,12 @@ async def test_a_run_that_is_taken_up_again_is_counted_as_driven(serve: Serve) -
     async with serve() as gateway:
         run = await gateway.run("plan@latency=300", wait=0)
     async with serve() as gateway:
-        await eventually(lambda: is_over(gateway, run["id"]), "the run ends")
+        await gateway.trace(run["id"])
         metrics = await gateway.metrics()
 
     assert stops(metrics) == {("completed", "none"): 1}
     assert metrics['gateway_runs_started_total{agent="files"}'] == 0
     assert metrics['gateway_runs_active{agent="files"}'] == 0
-
-
-async def is_over(gateway: Gateway, run_id: str) -> bool:
-    return (await gateway.look(run_id, wait=20))["status"] == "completed"
 
 
 async def test_no_label_holds_a_run_or_a_call_and_more_runs_make_no_more_series(gateway: Gateway) -> None:
