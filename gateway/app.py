@@ -19,6 +19,7 @@ from aiohttp import web
 from gateway.adapters.providers.openai import OpenAIModel, make_session
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
+from gateway.adapters.tools.notes import Notes
 from gateway.adapters.tools.sample import write_workspace
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
@@ -55,14 +56,14 @@ def utc_now() -> datetime:
 # --- from configuration to parts ------------------------------------------------------------------------------------
 
 
-def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool]) -> dict[str, Tool]:
+def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool], notes: Notes) -> dict[str, Tool]:
     """The tools of one agent by name; `own` ones where it names them. Raises ConfigError for a name no tool has."""
     if config.workspace is None:
         return {}
     folder = Path(config.workspace)
     if not folder.exists():
         write_workspace(folder)
-    files = Workspace(folder).tools()
+    files = Workspace(folder, notes=notes).tools()
     tools = {**files, **own}
     for wanted in config.tools or ():
         if wanted not in tools:
@@ -126,7 +127,8 @@ async def assembled(
     `own_tools` are Python functions of whoever embeds the gateway: agents use those that they name in `tools`.
     """
     async with AsyncExitStack() as stack:
-        tools = {name: agent_tools(name, agent, own_tools) for name, agent in config.agents.items()}
+        notes = Notes(Path(config.store.path).with_name("notes"))
+        tools = {name: agent_tools(name, agent, own_tools, notes) for name, agent in config.agents.items()}
         agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
