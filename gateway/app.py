@@ -34,6 +34,7 @@ from gateway.service.agents import Agent, Agents
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
+from gateway.service.subagents import Subagents, child_event, with_subagents
 from gateway.toolsets import NO_TOOLS, loaded_predicates, make_workspaces, toolsets
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
@@ -55,6 +56,7 @@ def utc_now() -> datetime:
 def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
     return Agent(
         name=name,
+        about=config.about,
         model=config.model,
         system=config.system,
         tools=tuple(tool.spec for tool in tools.values()),
@@ -111,7 +113,10 @@ async def assembled(
     async with AsyncExitStack() as stack:
         tools, own_rules = toolsets(config, own_tools), loaded_predicates(config)
         make_workspaces(config.agents.values())
-        agents = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
+        agents = with_subagents(
+            [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()],
+            {name: agent.subagents for name, agent in config.agents.items()},
+        )
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
@@ -125,17 +130,19 @@ async def assembled(
             observers=(feed, metrics),
             rules=(*RULES, predicates(own_rules)),
         )
-        runs = Runs(ports, store, active_max=config.server.runs_active_max)
+        catalogue = Agents(
+            agents, config.prices, DefaultModel(config.model, model), provider=settings.name, predicates=own_rules
+        )
+        runs = Runs(
+            ports,
+            store,
+            active_max=config.server.runs_active_max,
+            subagents=lambda runs: Subagents(runs, child_event(catalogue, utc_now)),
+        )
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
         routes = RunRoutes(
             runs=runs,
-            agents=Agents(
-                agents,
-                config.prices,
-                DefaultModel(config.model, model),
-                provider=settings.name,
-                predicates=own_rules,
-            ),
+            agents=catalogue,
             feed=feed,
             log=store,
             index=store,

@@ -20,6 +20,7 @@ from gateway.core.run import Limits, Policies, StopRules
 from gateway.edge.auth import ApiKey
 
 SAMPLE_SYSTEM = "You answer questions about the files in one directory. Use the tools."
+SAMPLE_LEAD_SYSTEM = "You answer questions by asking for research. Use the tools."
 SAMPLE_PRICE = {"input": 2.0, "output": 12.0}
 ENV_PREFIX = "env:"
 USD_PER_MILLION_MAX = 1_000_000
@@ -54,12 +55,15 @@ class StoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`workspace` is the folder that the file tools work on. `tools` names those to use, of the file tools and of
-    `[tools]`; left out, it is all file tools."""
+    `[tools]`; left out, it is all file tools. `subagents` names agents that this one may ask, each as a tool that is
+    described by its `about`."""
 
+    about: str | None = None
     model: str | None = None
     system: str | None = None
     workspace: str | None = None
     tools: tuple[str, ...] | None = None
+    subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
     policies: Policies = Policies()
     stop_rules: StopRules = StopRules()
@@ -169,9 +173,22 @@ def fill_in_sample(tree: dict[str, Any]) -> None:
     if not tree.get("agents"):
         scripted = "provider" not in tree
         model = tree.get("model") or ("plan" if scripted else None)
-        tree["agents"] = {"files": {"system": SAMPLE_SYSTEM, "workspace": ".gateway/workspace", "model": model}}
+        tree["agents"] = sample_agents(model, "delegate" if scripted else model)
     if "provider" not in tree:
         tree.setdefault("prices", {}).setdefault("*", SAMPLE_PRICE)
+
+
+def sample_agents(model: str | None, leading_model: str | None) -> dict[str, Any]:
+    """One over the sample files; and one that asks another, which may only read them."""
+    files = {"system": SAMPLE_SYSTEM, "workspace": ".gateway/workspace", "model": model}
+    research = {
+        **files,
+        "about": "Investigate one question and return a short summary.",
+        "tools": ["list_files", "read_file"],
+        "limits": {"max_turns": 6, "max_budget_usd": 0.05},
+    }
+    lead = {"system": SAMPLE_LEAD_SYSTEM, "subagents": ["research"], "model": leading_model}
+    return {"files": files, "research": research, "lead": lead}
 
 
 def resolve_secrets(tree: Any, env: Mapping[str, str], field_name: str = "") -> Any:
@@ -209,7 +226,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
 def check(config: Config) -> None:
     """What types cannot say. Raises Mistake."""
     for name, agent in config.agents.items():
-        check_agent(f"agents.{name}", agent, config.predicates)
+        check_agent(f"agents.{name}", agent, config)
     for name, price in config.prices.items():
         check_price(f"prices.{name}", price)
     for name in config.tools:
@@ -220,14 +237,19 @@ def check(config: Config) -> None:
             raise Mistake(f"predicates.{name}: that is the name of a stop rule of the gateway's: choose another.")
 
 
-def check_agent(name: str, agent: AgentConfig, predicates: Mapping[str, str]) -> None:
+def check_agent(name: str, agent: AgentConfig, config: Config) -> None:
     try:
         check_limits(agent.limits)
     except BadRequest as error:
         raise Mistake(f"{name}.limits: {error}") from None
     for wanted in agent.stop_rules.predicates:
-        if wanted not in predicates:
+        if wanted not in config.predicates:
             raise Mistake(f"{name}.stop_rules.predicates: [predicates] has no {wanted}.")
+    for wanted in agent.subagents:
+        if wanted not in config.agents:
+            raise Mistake(f"{name}.subagents: there is no agent {wanted}.")
+        if not TOOL_NAME.fullmatch(wanted) or wanted in (agent.tools or ()):
+            raise Mistake(f"{name}.subagents: {wanted} cannot be the name of a tool of this agent's.")
 
 
 def check_price(name: str, price: Price) -> None:

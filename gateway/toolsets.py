@@ -12,6 +12,7 @@ from typing import TypeVar
 from gateway.adapters.dotted import CannotLoad, make_importable
 from gateway.adapters.predicates import predicate_of
 from gateway.adapters.tools.functions import function_tool
+from gateway.adapters.tools.notes import Notes
 from gateway.adapters.tools.sample import write_workspace
 from gateway.adapters.tools.settings import FunctionSettings
 from gateway.adapters.tools.tool import Tool
@@ -28,7 +29,8 @@ T = TypeVar("T")
 def toolsets(config: Config, more: Mapping[str, Tool] = NO_TOOLS) -> dict[str, dict[str, Tool]]:
     """The tools of each agent, by name; `more` are those of a program that embeds the gateway. Raises ConfigError."""
     own = {**loaded_tools(config), **more}
-    return {name: agent_tools(name, agent, own) for name, agent in config.agents.items()}
+    notes = Notes(Path(config.store.path).with_name("notes"))
+    return {name: agent_tools(name, agent, own, notes) for name, agent in config.agents.items()}
 
 
 def loaded_tools(config: Config) -> dict[str, Tool]:
@@ -59,9 +61,9 @@ def named(field: str, load: Callable[[], T]) -> T:
         raise ConfigError(f"{field}: {error}") from error
 
 
-def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool]) -> dict[str, Tool]:
+def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool], notes: Notes) -> dict[str, Tool]:
     """The tools of one agent, in the order named; left out, all that work on its files. Its own win over those."""
-    files = Workspace(Path(config.workspace)).tools() if config.workspace else {}
+    files = Workspace(Path(config.workspace), notes=notes).tools() if config.workspace else {}
     tools = {**files, **own}
     wanted = files if config.tools is None else config.tools
     hint = "" if files else ", and without a workspace none over files"

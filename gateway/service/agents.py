@@ -83,6 +83,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     """An agent as configured. `model` None is the provider's default."""
 
     name: str
+    about: str | None = None
     model: str | None
     system: str | None
     tools: tuple[ToolSpec, ...]

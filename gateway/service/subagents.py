@@ -8,15 +8,27 @@ call begins and replaced by what it cost when the call is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from gateway.core.calls import Execute, approval_of, waiting_for_verdict
+from gateway.core.commands import RaisedLimits
 from gateway.core.errors import NotFound, ToolFailed
 from gateway.core.events import RunStarted
 from gateway.core.explain import why
-from gateway.core.run import Approval, Call, InDoubt, Parent, Run, Status
+from gateway.core.ports import Clock
+from gateway.core.run import Approval, Call, InDoubt, Parent, Run, Status, ToolSpec
+from gateway.service.agents import Agent, Agents, ChangedPolicies, StartRun
 from gateway.service.ports import Suspended, ToolAnswer
+
+QUESTION_ARGUMENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"question": {"type": "string", "description": "The question."}},
+    "required": ["question"],
+}
 
 DEPTH_MAX = 4
 NO_RESULT = "no result"
@@ -106,3 +118,53 @@ def with_path(waits: Approval | InDoubt, path: tuple[str, ...]) -> Approval | In
             return Approval(call_id, tool, args, seen, path)
         case InDoubt(call_id, tool, args):
             return InDoubt(call_id, tool, args, path)
+
+
+# --- from configuration -----------------------------------------------------------------------------------------------
+
+
+def child_event(agents: Agents, clock: Clock) -> FirstEvent:
+    """How the run of a subagent begins: the question, under its own limits or what the parent has set aside for it. Who
+    approves calls, and whether a budget is hard, is the parent's to say."""
+
+    async def first(parent: Run, step: Execute, link: Parent) -> RunStarted:
+        assert step.spec.subagent is not None
+        order = StartRun(
+            input=str((step.call.args or {})["question"]),
+            agent=step.spec.subagent,
+            limits=RaisedLimits(max_budget_usd=step.reserved_usd or UNSET, budget_mode=parent.limits.budget_mode),
+            policies=ChangedPolicies(approval=parent.policies.approval),
+        )
+        return replace(await agents.first_event(order, stream=False, now=clock()), parent=link)
+
+    return first
+
+
+def with_subagents(agents: Sequence[Agent], subagents: Mapping[str, Sequence[str]]) -> list[Agent]:
+    """The agents, each with the agents that it may ask as further tools. Names must be known."""
+    known = {agent.name: agent for agent in agents}
+
+    def only_reads(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        below = [child for child in subagents.get(name, ()) if child not in seen]
+        return all(tool.read_only for tool in known[name].tools) and all(
+            only_reads(child, seen | {name}) for child in below
+        )
+
+    def linked(agent: Agent) -> Agent:
+        asked = (as_tool(known[name], read_only=only_reads(name)) for name in subagents.get(agent.name, ()))
+        return replace(agent, tools=(*agent.tools, *asked))
+
+    return [linked(agent) for agent in agents]
+
+
+def as_tool(agent: Agent, *, read_only: bool) -> ToolSpec:
+    """The agent as a tool. A call that is taken up again joins the run that was begun for it, so it always may be."""
+    return ToolSpec(
+        name=agent.name,
+        description=agent.about or f"Ask the agent {agent.name}.",
+        parameters=QUESTION_ARGUMENT,
+        read_only=read_only,
+        idempotent=True,
+        subagent=agent.name,
+        budget_usd=agent.limits.max_budget_usd,
+    )

@@ -216,7 +216,7 @@ async def test_while_nothing_happens_the_connection_is_kept_alive(
 
     got = await gateway.get(f"/v1/runs/{run['id']}/events", headers=SSE)
 
-    assert b": keep-alive\n" in got.body
+    assert b":keep-alive\n" in got.body
     assert got.sse[-1].event == "run_stopped"
 
 

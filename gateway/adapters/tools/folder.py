@@ -61,6 +61,16 @@ class Folder:
                 os.close(descriptor)
         return self._text(name, data, size)
 
+    def identity(self, path: str) -> str | None:
+        """What tells a file from another one that takes its name later; None if there is none."""
+        name = name_in_folder(path)
+        with self._opened(path) as folder:
+            try:
+                found = os.lstat(name, dir_fd=folder)
+            except FileNotFoundError:
+                return None
+        return f"{found.st_dev}:{found.st_ino}:{found.st_mtime_ns}"
+
     def delete(self, path: str) -> bool:
         """Whether the file was there. A name is unlinked, never what it points to."""
         name = name_in_folder(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 FILES: dict[str, str] = {
@@ -12,7 +13,11 @@ FILES: dict[str, str] = {
 
 
 def write_workspace(folder: Path) -> None:
-    """Create the folder with the sample files in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
+    """Create the folder with the sample files in it. Made beside its place and moved there, it is whole or not there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+        draft = Path(beside) / folder.name
+        draft.mkdir()
+        for name, text in FILES.items():
+            (draft / name).write_text(text)
+        draft.rename(folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.adapters.tools.folder import Folder
+from gateway.adapters.tools.notes import Notes
 from gateway.adapters.tools.tool import Tool
 from gateway.core.codec import encode
 from gateway.core.ports import ToolContext
@@ -17,6 +18,7 @@ FILES_MAX = 1000
 ARCHIVE_FILES = 1200
 SCAN_STEP_FILES = 200
 SCAN_STEP_SECONDS = 0.5
+MISSING = "missing"
 
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 PATH_ARGUMENT: dict[str, Any] = {
@@ -59,17 +61,20 @@ QUICK = (LIST_FILES, READ_FILE)
 
 
 class Workspace:
-    """The folder as tools. The archive is make-believe: its scan only takes time and reports how far it is."""
+    """The folder as tools. The archive is make-believe: its scan only takes time and reports how far it is. With
+    `notes`, a deletion that is run again after a crash answers as it did."""
 
     def __init__(
         self,
         folder: Path,
         *,
+        notes: Notes | None = None,
         file_bytes_max: int = FILE_BYTES_MAX,
         files_max: int = FILES_MAX,
         scan_step_seconds: float = SCAN_STEP_SECONDS,
     ) -> None:
         self._folder = Folder(folder, file_bytes_max=file_bytes_max)
+        self._notes = notes
         self._files_max = files_max
         self._scan_step_seconds = scan_step_seconds
 
@@ -94,7 +99,19 @@ class Workspace:
 
     def delete_file(self, args: dict[str, Any], ctx: ToolContext) -> str:
         path: str = args["path"]
-        return f"Deleted {path}." if self._folder.delete(path) else f"{path} was already gone."
+        return f"Deleted {path}." if self._delete(path, ctx.idempotency_key) else f"{path} was already gone."
+
+    def _delete(self, path: str, key: str) -> bool:
+        """Whether the file was there when the call first looked. A file that took its place since is left alone."""
+        if self._notes is None:
+            return self._folder.delete(path)
+        now = self._folder.identity(path)
+        found, again = self._notes.first(key, now or MISSING)
+        if not again:
+            return self._folder.delete(path)
+        if found == now:
+            self._folder.delete(path)
+        return found != MISSING
 
     async def scan_archive(self, args: dict[str, Any], ctx: ToolContext) -> str:
         label = ""

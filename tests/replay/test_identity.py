@@ -1,0 +1,46 @@
+"""Export, then replay, is the identity on runs in which anything happened."""
+
+import asyncio
+import logging
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.core.codec import encode
+from gateway.core.run import Limits, Policies
+from gateway.replay.exporting import recording_of
+from gateway.replay.playing import play
+from gateway.replay.recording import decode_recording
+from tests.core import chance
+from tests.replay.originals import RUN_ID, Original
+
+limits = st.builds(
+    Limits,
+    max_turns=st.none() | st.integers(2, 9),
+    max_budget_usd=chance.budgets,
+    budget_mode=st.sampled_from(["soft", "hard"]),
+    deadline_seconds=st.sampled_from([None, None, None, 30.0, 0.002]),
+).filter(lambda limits: limits.max_turns is not None or limits.max_budget_usd is not None)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """A bug of a toolbox is logged, and here it is meant."""
+    logging.disable(logging.CRITICAL)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), limits, chance.policies)
+def test_whatever_happened_in_a_run_happens_again(seed: int, limits: Limits, policies: Policies) -> None:
+    asyncio.run(check(seed, limits, policies))
+
+
+async def check(seed: int, limits: Limits, policies: Policies) -> None:
+    async with asyncio.timeout(30):
+        events = await Original(seed, limits, policies).events()
+        recording = decode_recording(encode(recording_of(RUN_ID, events)), "the document")
+        played = await play(recording, stall_seconds=3)
+
+    assert played.difference is None, (str(played.difference), recording.actions, recording.asks)
+    assert played.events == len(events)
