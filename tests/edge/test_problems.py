@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.service.runs import Runs
 from tests.serving import QUESTION, Gateway, refused
 
 ASKED = {"input": QUESTION}
@@ -263,8 +265,6 @@ async def test_bytes_that_are_no_text_in_a_path_are_no_fault_of_the_gateway(gate
 
 async def asked_raw(gateway: Gateway, target: bytes) -> int:
     """The status for a target that no client library would send."""
-    import asyncio
-
     address = urlsplit(gateway.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port, family=socket.AF_INET)
     writer.write(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -273,3 +273,18 @@ async def asked_raw(gateway: Gateway, target: bytes) -> int:
     writer.close()
     await writer.wait_closed()
     return int(line.split()[1])
+
+
+async def test_a_fault_of_the_gateway_is_told_as_one_and_keeps_its_traceback(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Runs, run_id: str) -> None:
+        raise ZeroDivisionError("a bug in here")
+
+    monkeypatch.setattr(Runs, "get", broken)
+
+    got = await gateway.get("/v1/runs/run_0")
+
+    refused(got, 500, "internal", words="its log says more")
+    assert got.headers["x-should-retry"] == "false"
+    assert b"a bug in here" not in got.body

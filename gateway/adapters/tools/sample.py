@@ -13,7 +13,7 @@ FILES: dict[str, str] = {
 
 
 def write_workspace(folder: Path) -> None:
-    """Create the folder with the sample files in it. Made beside its place and moved there, it is whole or not there."""
+    """Create the folder with the sample files in it: made beside its place and moved there, so whole or not there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
         draft = Path(beside) / folder.name
