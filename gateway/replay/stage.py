@@ -1,0 +1,201 @@
+"""What surrounds a run while it is played again: a log that watches every event, and a model and tools that say at each
+place what the record says came there. They know nothing of what they are given to: it is the real service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Never
+
+from msgspec.structs import replace
+
+from gateway.core import events as e
+from gateway.core.calls import Execute
+from gateway.core.codec import decode_event
+from gateway.core.errors import ProviderRefused, ProviderUnavailable, ToolFailed
+from gateway.core.ports import Entry, EventLog, Key, Model, Record, Reply, Sending, ToolContext
+from gateway.core.run import Cancelled, Run, ToolSpec, reason_of
+from gateway.core.stopping import Stop
+from gateway.replay.comparing import Difference, first_difference, normal
+from gateway.replay.recording import RUN, Answer, Ask, Death, Halt, Progress, Recording, Suspension, ToolInput
+from gateway.service.ports import Suspended, ToolAnswer
+
+
+async def for_ever() -> Never:
+    while True:
+        await asyncio.Event().wait()
+
+
+class Stage:
+    """An EventLog that compares each event with the record once it is durable. It holds the run up where the record
+    shows that it was stopped between two steps or died, and for good at the first difference."""
+
+    def __init__(self, log: EventLog, recording: Recording) -> None:
+        self.events: list[e.Event] = []
+        self.difference: Difference | None = None
+        self.over = asyncio.Event()
+        self._log = log
+        self._expected = recording.expected.events
+        self._halts = {action.at: action for action in recording.actions if isinstance(action, Halt)}
+        held = (a for a in recording.actions if isinstance(a, Death) or (isinstance(a, Halt) and a.during == "step"))
+        self._gates = {action.at: asyncio.Event() for action in held}
+        self._moved = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """How many events are recorded."""
+        return len(self.events)
+
+    async def until(self, count: int) -> None:
+        while self.count < count:
+            await self._moved.wait()
+
+    async def moves(self, seconds: float) -> bool:
+        """Whether anything is recorded within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def let_go(self, at: int) -> None:
+        if at in self._gates:
+            self._gates[at].set()
+
+    def differ(self, difference: Difference) -> None:
+        """Only the first counts: what comes after it follows from it."""
+        self.difference = self.difference or difference
+        self.over.set()
+
+    def lacks(self, what: str | None = None) -> None:
+        """What should come next does not come; `what` comes instead, in words."""
+        recorded = self._expected[self.count] if self.count < len(self._expected) else {}
+        kind = recorded.get("type")
+        self.differ(Difference(event=self.count, type=str(kind), field="type", recorded=kind, replayed=what))
+
+    # --- as a rule, and as a log ---
+
+    def rule(self, run: Run, now: datetime) -> Stop | None:
+        """Stops the run where the record shows that a decision did, by a rule that is not here."""
+        halt = self._halts.get(self.count)
+        if halt is None or halt.during != "decision":
+            return None
+        return Stop(halt.status, halt.interruption, halt.error)
+
+    async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
+        await self._log.append(records, entry, key)
+        for record in records:
+            self._see(decode_event(record.body))
+        self._moved.set()
+        self._moved = asyncio.Event()
+        if self.difference is not None:
+            await for_ever()
+        if gate := self._gates.get(self.count):
+            await gate.wait()
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        return await self._log.read(run_id, after, limit)
+
+    def _see(self, event: e.Event) -> None:
+        event = self._as_recorded(event)
+        recorded = self._expected[self.count] if self.count < len(self._expected) else None
+        if difference := first_difference(self.count, recorded, normal(event)):
+            self.differ(difference)
+        self.events.append(event)
+
+    def _as_recorded(self, event: e.Event) -> e.Event:
+        """Whatever stopped the run in the middle of a step, here it is cancelled; that stands for what it was."""
+        halt = self._halts.get(self.count)
+        if halt is None or not isinstance(event, e.RunStopped) or not isinstance(event.interruption, Cancelled):
+            return event
+        return replace(
+            event,
+            status=halt.status,
+            reason=reason_of(halt.interruption),
+            interruption=halt.interruption,
+            error=halt.error,
+        )
+
+
+class RecordedModel:
+    """The real adapter over HTTP for every reply that was recorded. Replies that were lost and requests that failed are
+    told as they were recorded, without their waits."""
+
+    def __init__(self, model: Model, recording: Recording, stage: Stage) -> None:
+        self._model = model
+        self._odd = {asked.at: asked for asked in recording.asks}
+        self._stage = stage
+
+    async def ask(
+        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> AsyncGenerator[Sending | Reply, None]:
+        asked = self._odd.get(self._stage.count, Ask(at=0))
+        for attempt in asked.attempts:
+            yield Sending(attempt, lost=attempt > 1)
+        match asked.ending:
+            case "reply":
+                async with aclosing(self._model.ask(replace(run, model=RUN), on_delta, max_tokens)) as parts:
+                    async for part in parts:
+                        if isinstance(part, Reply):
+                            yield part
+            case "refused":
+                raise ProviderRefused(asked.words, lost=asked.maybe_billed)
+            case "unavailable":
+                raise ProviderUnavailable(asked.words, lost=asked.maybe_billed)
+            case "lost":
+                yield Sending(asked.attempts[-1] + 1, lost=True)
+                await for_ever()
+            case "silence":
+                await for_ever()
+
+
+class RecordedTools:
+    """Toolbox and subagents: answers from the record, in the order of the record, and does nothing. A call of which
+    nothing more is recorded waits until it is stopped."""
+
+    def __init__(self, recording: Recording, stage: Stage) -> None:
+        self._stage = stage
+        self._inputs = by_call(recording.tools)
+
+    async def use(self, run: Run, spec: ToolSpec, args: dict[str, Any], ctx: ToolContext) -> str:
+        answer = await self._answer(ctx.idempotency_key, ctx.progress)
+        if not answer.ok:
+            raise ToolFailed(answer.text, permanent=answer.permanent)
+        return answer.text
+
+    async def answer(self, parent: Run, step: Execute) -> ToolAnswer:
+        answer = await self._answer(step.call.id, lambda label: None)
+        return ToolAnswer(
+            content=answer.text,
+            error=None if answer.ok else answer.text,
+            permanent=answer.permanent,
+            cost_usd=answer.cost_usd,
+            unconfirmed_cost_usd=answer.unconfirmed_cost_usd,
+        )
+
+    async def _answer(self, call_id: str, progress: Callable[[str], None]) -> Answer:
+        inputs = self._inputs.get(call_id, deque())
+        while inputs:
+            await self._stage.until(inputs[0].at)
+            match said := inputs.popleft():
+                case Answer():
+                    return said
+                case Suspension(inner=inner, order=order):
+                    for _ in range(order):
+                        await asyncio.sleep(0)
+                    raise Suspended(inner)
+                case Progress(at=at, label=label):
+                    progress(label)
+                    await self._stage.until(at + 1)
+        return await for_ever()
+
+
+def by_call(tools: Sequence[ToolInput]) -> Mapping[str, deque[ToolInput]]:
+    found: defaultdict[str, deque[ToolInput]] = defaultdict(deque)
+    for said in tools:
+        found[said.call].append(said)
+    return found
