@@ -198,8 +198,10 @@ class Player:
         self._stage.let_go(halt.at)
 
     async def _at_rest(self) -> None:
-        if self._runs.active:
+        """Once nobody drives the run, so that it is what is stored."""
+        while self._runs.active:
             await self._runs.wait(RUN, None)
+            await asyncio.sleep(0)
 
     async def die(self) -> None:
         """The process ends where it stands; the next one is ready, and has taken up nothing yet."""

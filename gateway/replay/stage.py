@@ -8,13 +8,14 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import Any, Never
 
 from msgspec.structs import replace
 
 from gateway.core import events as e
 from gateway.core.calls import Execute
-from gateway.core.codec import decode_event
+from gateway.core.codec import decode_event, encode
 from gateway.core.errors import ProviderRefused, ProviderUnavailable, ToolFailed
 from gateway.core.ports import Entry, EventLog, Key, Model, Record, Reply, Sending, ToolContext
 from gateway.core.run import Cancelled, Run, ToolSpec, reason_of
@@ -43,6 +44,7 @@ class Stage:
         held = (a for a in recording.actions if isinstance(a, Death) or (isinstance(a, Halt) and a.during == "step"))
         self._gates = {action.at: asyncio.Event() for action in held}
         self._moved = asyncio.Event()
+        self._due: dict[int, Callable[[], None]] = {}
 
     @property
     def count(self) -> int:
@@ -52,6 +54,10 @@ class Stage:
     async def until(self, count: int) -> None:
         while self.count < count:
             await self._moved.wait()
+
+    def when(self, count: int, do: Callable[[], None]) -> None:
+        """Once so many events are recorded."""
+        self._due[count] = do
 
     async def moves(self, seconds: float) -> bool:
         """Whether anything is recorded within so many seconds."""
@@ -87,11 +93,12 @@ class Stage:
         return Stop(halt.status, halt.interruption, halt.error)
 
     async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
-        await self._log.append(records, entry, key)
-        for record in records:
-            self._see(decode_event(record.body))
-        self._moved.set()
-        self._moved = asyncio.Event()
+        seen = [self._as_recorded(decode_event(record.body)) for record in records]
+        bodies = zip(records, seen, strict=True)
+        await self._log.append([replace(record, body=encode(event)) for record, event in bodies], entry, key)
+        for event in seen:
+            self._see(event)
+        self._move()
         if self.difference is not None:
             await for_ever()
         if gate := self._gates.get(self.count):
@@ -100,15 +107,21 @@ class Stage:
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         return await self._log.read(run_id, after, limit)
 
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+        if do := self._due.pop(self.count, None):
+            do()
+
     def _see(self, event: e.Event) -> None:
-        event = self._as_recorded(event)
         recorded = self._expected[self.count] if self.count < len(self._expected) else None
         if difference := first_difference(self.count, recorded, normal(event)):
             self.differ(difference)
         self.events.append(event)
 
     def _as_recorded(self, event: e.Event) -> e.Event:
-        """Whatever stopped the run in the middle of a step, here it is cancelled; that stands for what it was."""
+        """Whatever stopped the run in the middle of a step, here it is cancelled. What it was is stored, so that
+        the run goes on from there."""
         halt = self._halts.get(self.count)
         if halt is None or not isinstance(event, e.RunStopped) or not isinstance(event.interruption, Cancelled):
             return event
@@ -183,6 +196,7 @@ class RecordedTools:
             await self._stage.until(inputs[0].at)
             match said := inputs.popleft():
                 case Answer():
+                    self._speak_late(inputs, progress)
                     return said
                 case Suspension(inner=inner, order=order):
                     for _ in range(order):
@@ -192,6 +206,12 @@ class RecordedTools:
                     progress(label)
                     await self._stage.until(at + 1)
         return await for_ever()
+
+    def _speak_late(self, inputs: Sequence[ToolInput], progress: Callable[[str], None]) -> None:
+        """What a tool reported last may be recorded behind its answer."""
+        for said in inputs:
+            if isinstance(said, Progress):
+                self._stage.when(said.at, partial(progress, said.label))
 
 
 def by_call(tools: Sequence[ToolInput]) -> Mapping[str, deque[ToolInput]]:

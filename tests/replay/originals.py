@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.core.calls import Execute, waiting_for_verdict
 from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
-from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed
+from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed, WrongState
 from gateway.core.events import VERSION, Event, RunStarted
 from gateway.core.messages import Assistant, Function, System, ToolCall, User
 from gateway.core.ports import Entry, Key, Record, Reply, Sending, ToolContext
@@ -55,6 +55,8 @@ class MemoryLog:
         return [decode_event(record.body) for record in self.records]
 
     async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
+        if records[0].seq != len(self.records) + 1:
+            raise WrongState("this seq is taken.")
         self.records += records
         self.status = entry.status if entry else self.status
         await asyncio.sleep(0)
@@ -235,7 +237,7 @@ class Original:
 
     async def _at_rest(self, command: Any) -> None:
         await self._tried(command)
-        while (await self._runs.get(RUN_ID)).status is Status.RUNNING:
+        while (await self._runs.get(RUN_ID)).status is Status.RUNNING:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     async def _die(self) -> None:
