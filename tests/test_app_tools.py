@@ -276,6 +276,7 @@ async def test_stop_rules_are_off_by_default(gateway: Gateway, model: str) -> No
         ("runaway", {"repeated_calls": 3}, [3, 6, 9]),
         ("fails", {"repeated_failures": 2}, [2, 4, 6]),
         ("runaway", {"after_tools": ["list_files"]}, [1, 2, 3]),
+        ("runaway", {"predicates": ["too_long"]}, [3, 4, 5]),
     ],
 )
 async def test_a_resumed_run_gets_a_new_chance(

@@ -234,7 +234,7 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "driven_since": event.time,
         "in_flight_usd": ZERO,
         "inner": (),
-        "tally": run.tally if recovery else Tally(),
+        "tally": run.tally if recovery else Tally(resumed_at_turn=run.turns),
         "recoveries": run.recoveries + 1 if recovery else 0,
     }
 

@@ -93,8 +93,10 @@ class StopRules(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
 
 
 class Tally(Struct, frozen=True):
-    """What the stop rules count, since the last resume. Kept only for rules that are on."""
+    """What the stop rules count, since the last resume. Kept only for rules that are on. The operator's own rules count
+    for themselves, so after a resume they are asked again only once there is a turn beyond `resumed_at_turn`."""
 
+    resumed_at_turn: int = -1
     asked: dict[str, int] = field(default_factory=dict[str, int])
     failed: dict[str, int] = field(default_factory=dict[str, int])
     succeeded: tuple[str, ...] = ()

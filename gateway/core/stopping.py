@@ -147,9 +147,11 @@ Predicate = Callable[[Run], str | None]
 
 def predicates(known: Mapping[str, Predicate]) -> Rule:
     """The rule that asks the operator's predicates which the run is pinned to. One that is gone stops the run rather
-    than being skipped in silence."""
+    than being skipped in silence. A resumed run takes one turn before it is asked about again, or it never would."""
 
     def ask_predicates(run: Run, now: datetime) -> Stop | None:
+        if run.turns <= run.tally.resumed_at_turn:
+            return None
         for name in run.stop_rules.predicates:
             predicate = known.get(name)
             sentence = predicate(run) if predicate else "it is no longer configured."
