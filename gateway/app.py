@@ -19,7 +19,7 @@ from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
-from gateway.config import AgentConfig, Config, ConfigError
+from gateway.config import Config, ConfigError
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.answers import IdempotentAnswers
@@ -30,12 +30,12 @@ from gateway.edge.routes import Route, register, run_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
-from gateway.service.agents import Agent, Agents
+from gateway.service.agents import Agents
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
-from gateway.service.subagents import Subagents, child_event, with_subagents
-from gateway.toolsets import NO_TOOLS, loaded_predicates, make_workspaces, toolsets
+from gateway.service.subagents import Subagents, child_event
+from gateway.toolsets import NO_TOOLS, agents_of, loaded_predicates, make_workspaces, toolsets
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 
@@ -51,19 +51,6 @@ def utc_now() -> datetime:
 
 
 # --- from configuration to parts ------------------------------------------------------------------------------------
-
-
-def agent_of(name: str, config: AgentConfig, tools: dict[str, Tool]) -> Agent:
-    return Agent(
-        name=name,
-        about=config.about,
-        model=config.model,
-        system=config.system,
-        tools=tuple(tool.spec for tool in tools.values()),
-        limits=config.limits,
-        policies=config.policies,
-        stop_rules=config.stop_rules,
-    )
 
 
 @asynccontextmanager
@@ -113,10 +100,7 @@ async def assembled(
     async with AsyncExitStack() as stack:
         tools, own_rules = toolsets(config, own_tools), loaded_predicates(config)
         make_workspaces(config.agents.values())
-        agents = with_subagents(
-            [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()],
-            {name: agent.subagents for name, agent in config.agents.items()},
-        )
+        agents = agents_of(config, tools)
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))

@@ -3,7 +3,7 @@ code, and this only does when it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,9 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.workspace import Workspace
 from gateway.config import AgentConfig, Config, ConfigError
 from gateway.core.stopping import Predicate
+from gateway.service.agents import Agent
 from gateway.service.checking import check_schema
+from gateway.service.subagents import with_subagents
 
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
@@ -68,15 +70,36 @@ def agent_tools(name: str, config: AgentConfig, own: Mapping[str, Tool], notes: 
     wanted = files if config.tools is None else config.tools
     hint = "" if files else ", and without a workspace none over files"
     require_there(f"agents.{name}.tools", wanted, tools, hint)
-    chosen = {each: tools[each] for each in wanted}
-    require_there(f"agents.{name}.stop_rules.after_tools", config.stop_rules.after_tools, chosen, "")
-    return chosen
+    return {each: tools[each] for each in wanted}
 
 
-def require_there(field: str, wanted: Iterable[str], tools: Mapping[str, Tool], hint: str) -> None:
+def require_there(field: str, wanted: Iterable[str], tools: Collection[str], hint: str = "") -> None:
     for name in wanted:
         if name not in tools:
             raise ConfigError(f"{field}: there is no tool {name}; the tools are: {', '.join(tools) or 'none'}{hint}.")
+
+
+def agents_of(config: Config, tools: Mapping[str, Mapping[str, Tool]]) -> list[Agent]:
+    """The agents with all that their models are told of: their tools, and other agents as further tools."""
+    alone = [agent_of(name, agent, tools[name]) for name, agent in config.agents.items()]
+    agents = with_subagents(alone, {name: agent.subagents for name, agent in config.agents.items()})
+    for agent in agents:
+        known = [spec.name for spec in agent.tools]
+        require_there(f"agents.{agent.name}.stop_rules.after_tools", agent.stop_rules.after_tools, known)
+    return agents
+
+
+def agent_of(name: str, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent:
+    return Agent(
+        name=name,
+        about=config.about,
+        model=config.model,
+        system=config.system,
+        tools=tuple(tool.spec for tool in tools.values()),
+        limits=config.limits,
+        policies=config.policies,
+        stop_rules=config.stop_rules,
+    )
 
 
 def make_workspaces(agents: Iterable[AgentConfig]) -> list[Path]:

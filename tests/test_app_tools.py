@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.app import serving
 from gateway.config import Config, ConfigError, load
-from gateway.toolsets import loaded_predicates, toolsets
+from gateway.toolsets import agents_of, loaded_predicates, toolsets
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 from scripted.scripts import SCRIPTS, Call, Script, Step
@@ -384,7 +384,7 @@ def test_a_mistake_in_the_configuration_is_said_before_anything_is_served(write:
 
 
 def wire(config: Config) -> None:
-    toolsets(config)
+    agents_of(config, toolsets(config))
     loaded_predicates(config)
 
 

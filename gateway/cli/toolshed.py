@@ -26,25 +26,34 @@ from gateway.core.errors import GatewayError, ToolFailed
 from gateway.core.messages import Function, ToolCall
 from gateway.core.pricing import Price
 from gateway.core.run import Run, ToolSpec
+from gateway.service.agents import Agent
 from gateway.service.checking import check
 from gateway.service.perform import failure_words
-from gateway.toolsets import make_workspaces, toolsets
+from gateway.toolsets import agents_of, make_workspaces, toolsets
 
 TRIAL = "try"
 FLAGS = ("read_only", "needs_approval", "idempotent", "cacheable")
 
 
 class Toolset(Struct, frozen=True):
+    """The tools of an agent as its model is told of them, and the code of those that are not agents themselves."""
+
     agent: str
+    specs: dict[str, ToolSpec]
     tools: dict[str, Tool]
 
 
 def configured(path: str | None) -> tuple[Config, list[Toolset]]:
     try:
         config = load(path)
-        return config, [Toolset(agent, tools) for agent, tools in toolsets(config).items()]
+        tools = toolsets(config)
+        return config, [toolset_of(agent, tools[agent.name]) for agent in agents_of(config, tools)]
     except GatewayError as error:
         fail(str(error), Exit.USAGE)
+
+
+def toolset_of(agent: Agent, tools: dict[str, Tool]) -> Toolset:
+    return Toolset(agent.name, {spec.name: spec for spec in agent.tools}, tools)
 
 
 # --- the list -------------------------------------------------------------------------------------------------------
@@ -53,7 +62,7 @@ def configured(path: str | None) -> tuple[Config, list[Toolset]]:
 def show_tools(path: str | None, *, as_json: bool) -> None:
     _, sets = configured(path)
     if as_json:
-        listed = [{"agent": each.agent, "tools": [asdict(tool.spec) for tool in each.tools.values()]} for each in sets]
+        listed = [{"agent": each.agent, "tools": [asdict(spec) for spec in each.specs.values()]} for each in sets]
         typer.echo(encode({"agents": listed}))
     else:
         console().print(tools_table(sets))
@@ -64,18 +73,21 @@ def tools_table(sets: list[Toolset]) -> Table:
     for heading in ("agent", "tool", "flags", "takes", "description"):
         table.add_column(heading, overflow="fold")
     for each in sets:
-        for tool in each.tools.values():
-            cells = (each.agent, tool.spec.name, flags(tool.spec), takes(tool.spec), tool.spec.description)
+        for spec in each.specs.values():
+            cells = (each.agent, spec.name, flags(spec), takes(spec), spec.description)
             table.add_row(*(Text(printable(cell)) for cell in cells))
-        if not each.tools:
+        if not each.specs:
             table.add_row(Text(printable(each.agent)), Text("no tools", "dim"))
     return table
 
 
 def flags(spec: ToolSpec) -> str:
     said = [name.replace("_", " ") for name in FLAGS if getattr(spec, name)]
-    limit = [f"{spec.timeout_seconds:g} s"] if spec.timeout_seconds is not None else []
-    return ", ".join((*said, *limit)) or "-"
+    if spec.subagent is not None:
+        said.append("subagent")
+    if spec.timeout_seconds is not None:
+        said.append(f"{spec.timeout_seconds:g} s")
+    return ", ".join(said) or "-"
 
 
 def takes(spec: ToolSpec) -> str:
@@ -106,7 +118,9 @@ def try_out(path: str | None, name: str, arguments: str, *, agent: str | None, a
     chosen = chosen_set(sets, name, agent)
     run = trial_run(chosen, config.agents[chosen.agent])
     args = checked(run, name, arguments)
-    spec = chosen.tools[name].spec
+    spec = chosen.specs[name]
+    if spec.subagent is not None:
+        fail(f"{name} is an agent: try it with gateway run TASK --agent {spec.subagent}.", Exit.USAGE)
     if spec.needs_approval and not approved:
         require_approval(spec, args)
     for made in make_workspaces([config.agents[chosen.agent]]):
@@ -127,10 +141,10 @@ def chosen_set(sets: list[Toolset], name: str, agent: str | None) -> Toolset:
     of_agent = [each for each in sets if agent in (None, each.agent)]
     if not of_agent:
         fail(f"There is no agent {agent}: the agents are {listed(each.agent for each in sets)}.", Exit.USAGE)
-    having = [each for each in of_agent if name in each.tools]
+    having = [each for each in of_agent if name in each.specs]
     if not having:
         lacking = f"Agent {agent} has no" if agent else "No agent has a"
-        there_are = listed(dict.fromkeys(tool for each in of_agent for tool in each.tools))
+        there_are = listed(dict.fromkeys(tool for each in of_agent for tool in each.specs))
         fail(f"{lacking} tool {name}: the tools are {there_are}.", Exit.USAGE)
     return having[0]
 
@@ -146,7 +160,7 @@ def trial_run(chosen: Toolset, agent: AgentConfig) -> Run:
         id=TRIAL,
         agent=chosen.agent,
         model=agent.model or "none",
-        tools=tuple(tool.spec for tool in chosen.tools.values()),
+        tools=tuple(chosen.specs.values()),
         limits=agent.limits,
         policies=agent.policies,
         price=Price(free=True),

@@ -45,6 +45,9 @@ policies = { tool_errors = "vague" }
 
 [agents.idle]
 
+[agents.lead]
+subagents = ["sums"]
+
 [tools.add]
 function = "own_tools_of_the_cli:add"
 read_only = true
@@ -107,13 +110,14 @@ def test_the_list_shows_each_agents_tools_with_flags_and_parameters(tools: Tools
         ["sums", "sleep", "0.1 s", "seconds", "Sleep."],
         ["sums", "beep", "-", "nothing", "Beep."],
         ["idle", "no tools"],
+        ["lead", "sums", "idempotent, subagent", "question", "Ask the agent sums."],
     ]
 
 
 def test_the_list_as_json_has_the_schemas(tools: Tools) -> None:
     listed = {each["agent"]: each["tools"] for each in json.loads(tools("--json").out)["agents"]}
 
-    assert list(listed) == ["files", "sums", "idle"]
+    assert list(listed) == ["files", "sums", "idle", "lead"]
     assert listed["sums"][0]["read_only"] is True
     assert listed["sums"][0]["parameters"]["properties"] == {
         "a": {"type": "integer"},
@@ -162,9 +166,10 @@ def test_a_tool_over_files_acts_on_the_workspace_of_the_agent(tools: Tools, fold
             1,
             "Error: permission denied: /etc/shadow\nIt is permanent: no",
         ),
+        (("sums", '{"question": "?"}'), 2, "sums is an agent: try it with gateway run TASK --agent sums.\n"),
         (("fly",), 2, "No agent has a tool fly: the tools are list_files, read_file, delete_file, scan_archive, add, "),
         (("add", "{}", "--agent", "files"), 2, "Agent files has no tool add: the tools are list_files, read_file, "),
-        (("add", "{}", "--agent", "bob"), 2, "There is no agent bob: the agents are files, sums, idle.\n"),
+        (("add", "{}", "--agent", "bob"), 2, "There is no agent bob: the agents are files, sums, idle, lead.\n"),
         (
             ("delete_file", '{"path": "notes.txt"}'),
             5,
