@@ -25,11 +25,11 @@ def written(file: Path, text: str, env: dict[str, str] | None = None) -> Config:
 # --- what it is -----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_file_there_is_one_agent_over_the_sample_files_and_a_scripted_provider() -> None:
+def test_without_a_file_there_are_agents_over_the_sample_files_and_a_scripted_provider() -> None:
     config = load(None, {})
 
     assert config.provider is None
-    assert list(config.agents) == ["files"]
+    assert list(config.agents) == ["files", "research", "lead"]
     assert config.agents["files"].model == "plan"
     assert config.agents["files"].workspace == ".gateway/workspace"
     assert config.store.path == ".gateway/runs.db"
@@ -213,7 +213,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[agents.a.limits]\nmax_budget_usd = -1.0\n", "agents.a.limits: max_budget_usd is -1"),
     ("[agents.a.limits]\nmax_budget_usd = nan\n", "agents.a.limits: max_budget_usd is NaN"),
     ('[agents.a.policies]\ndedupe = "on"\n', "policies.dedupe"),
-    ('[agents.a]\ntools = ["read_file"]\n', "agents.a.tools needs agents.a.workspace"),
+    ('[agents.a]\nsubagents = ["b"]\n', "agents.a.subagents: there is no agent b"),
     ("[prices.m]\ninput = -1.0\n", "prices.m.input is -1"),
     ("[prices.m]\noutput = nan\n", "prices.m.output is NaN"),
     ("[prices.m]\ninput = inf\n", "prices.m.input is Infinity"),

@@ -62,13 +62,20 @@ def remembered(run: Run, call: Call, event: e.ToolResult) -> dict[str, str]:
 
 
 def failures(run: Run, call: Call) -> dict[str, int]:
+    """How often each call has failed permanently; once a turn, since the model is told of it between turns."""
     key = call_key(call.tool, call.args or {})
+    if any(is_same_failure(other, key) for other in run.calls):
+        return run.permanent_failures
     return {**run.permanent_failures, key: run.permanent_failures.get(key, 0) + 1}
 
 
 def key_of(call: Call) -> str:
     """What makes two calls the same one; arguments that are not valid are compared letter by letter."""
     return f"{call.tool} {call.arguments}" if call.args is None else call_key(call.tool, call.args)
+
+
+def is_same_failure(call: Call, key: str) -> bool:
+    return call.outcome is not None and call.outcome.permanent and call_key(call.tool, call.args or {}) == key
 
 
 def tally_asked(run: Run, calls: tuple[Call, ...]) -> Tally:

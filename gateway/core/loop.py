@@ -35,7 +35,7 @@ from gateway.core.ledger import (
     with_call,
 )
 from gateway.core.messages import Assistant, Tool, text_of
-from gateway.core.pricing import ZERO, Usage, total
+from gateway.core.pricing import Usage, total
 from gateway.core.run import Approval, Call, Interruption, Outcome, Run, Status, Tally, Verdict
 from gateway.core.stopping import Rule, Stop
 
@@ -126,7 +126,7 @@ def apply(run: Run, event: e.Event) -> Run:
 def changes(run: Run, event: e.Event) -> dict[str, Any]:
     match event:
         case e.TurnStart():
-            return {"unconfirmed_cost_usd": event.unconfirmed_usd, "in_flight_usd": event.estimate_usd}
+            return {"unconfirmed_cost_usd": event.unconfirmed_usd}
         case e.Turn():
             return turned(run, event)
         case e.ToolStart():
@@ -165,7 +165,6 @@ def turned(run: Run, event: e.Turn) -> dict[str, Any]:
         "last_usage": usage,
         "cost_usd": event.cost_usd,
         "unconfirmed_cost_usd": event.unconfirmed_usd,
-        "in_flight_usd": ZERO,
         "recoveries": 0,
         "cut_at_usd": run.limits.max_budget_usd if was_cut(event) else None,
         "calls": calls,
@@ -232,7 +231,6 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "limits": event.limits or run.limits,
         "driven": driven,
         "driven_since": event.time,
-        "in_flight_usd": ZERO,
         "inner": (),
         "tally": run.tally if recovery else Tally(resumed_at_turn=run.turns),
         "recoveries": run.recoveries + 1 if recovery else 0,
@@ -249,6 +247,5 @@ def stopped(run: Run, event: e.RunStopped) -> dict[str, Any]:
         "error": event.error,
         "output": text_of(last.content) if event.status is Status.COMPLETED and isinstance(last, Assistant) else "",
         "unconfirmed_cost_usd": event.unconfirmed_usd,
-        "in_flight_usd": ZERO,
         "driven": run.driven + (event.time - run.driven_since) if was_driven else run.driven,
     }

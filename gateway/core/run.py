@@ -246,7 +246,6 @@ class Run(Struct, frozen=True, kw_only=True):
     last_usage: Usage = Usage()
     cost_usd: Decimal = ZERO
     unconfirmed_cost_usd: Decimal = ZERO
-    in_flight_usd: Decimal = ZERO
     cut_at_usd: Decimal | None = None
     calls: tuple[Call, ...] = ()
     inner: tuple[Approval | InDoubt, ...] = ()
