@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from gateway.edge.bodies import decode, flag_param, json_response, number_param,
 from gateway.edge.streaming import last_event_id, send_lines, send_sse, wants_sse
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunPage, StartRun, run_body
 from gateway.service.agents import Agents
-from gateway.service.feed import Feed, Item, watch
+from gateway.service.feed import Feed, watch
 from gateway.service.runs import Runs
 
 WAIT_SECONDS_MAX = 3600.0
@@ -97,7 +97,9 @@ class RunRoutes:
         claim = None if key is None else await self._answers.claimed(key)
         run = await self._begin(order, key, claim and claim.run_id, stream=True)
         try:
-            return await send_sse(request, self._watch(run.id, 0, follow=False), run_headers(run))
+            with self._feed.subscribe(run.id) as subscription:
+                items = watch(subscription, self._log, await self._runs.get(run.id), 0, follow=False)
+                return await send_sse(request, items, run_headers(run))
         except (asyncio.CancelledError, ConnectionResetError):
             await self._client_gone(run, order)
             raise
@@ -132,16 +134,15 @@ class RunRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         only_params(request, frozenset({"after", "follow"}))
         after, follow = last_event_id(request), flag_param(request, "follow")
-        run = await self._runs.get(request.match_info["run_id"])
-        after = min(after, run.seq)
-        if wants_sse(request):
+        run_id = request.match_info["run_id"]
+        with self._feed.subscribe(run_id) as subscription:
+            run = await self._runs.get(run_id)
+            items = watch(subscription, self._log, run, after, follow=follow)
+            if not wants_sse(request):
+                return await send_lines(request, items)
             if after >= run.seq and run.status is not Status.RUNNING and not follow:
                 return web.Response(status=204)
-            return await send_sse(request, self._watch(run.id, after, follow=follow), run_headers(run))
-        return await send_lines(request, self._watch(run.id, after, follow=follow))
-
-    def _watch(self, run_id: str, after: int, *, follow: bool) -> AsyncGenerator[Item, None]:
-        return watch(self._feed, self._log, run_id, after, follow=follow)
+            return await send_sse(request, items, run_headers(run))
 
     # --- changing ---
 

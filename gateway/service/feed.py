@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.core.codec import kind_of
 from gateway.core.events import Event
 from gateway.core.ports import EventLog, Record
-from gateway.core.run import Run
+from gateway.core.run import Run, Status
 
 QUEUE_MAX = 1000
 PAGE_EVENTS = 500
@@ -63,50 +63,43 @@ class Feed:
                 del self._subscriptions[run_id]
 
 
-async def history(log: EventLog, run_id: str, after: int) -> AsyncGenerator[Record, None]:
-    """The recorded events above `after`, a page at a time."""
-    while records := await log.read(run_id, after, PAGE_EVENTS):
+async def history(log: EventLog, run_id: str, after: int, until: int) -> AsyncGenerator[Record, None]:
+    """The recorded events above `after`, up to `until`, a page at a time."""
+    while after < until and (records := await log.read(run_id, after, min(PAGE_EVENTS, until - after))):
         for record in records:
             yield record
         after = records[-1].seq
 
 
-async def watch(feed: Feed, log: EventLog, run_id: str, after: int, *, follow: bool) -> AsyncGenerator[Item, None]:
+async def watch(
+    subscription: Subscription, log: EventLog, run: Run, after: int, *, follow: bool
+) -> AsyncGenerator[Item, None]:
     """Records above `after` and, once caught up, what happens now. Ends when the run has stopped, unless `follow`.
 
-    Each record comes once and in order, whatever was dropped on the way: a gap is read from the log.
+    `run` is as it was just after the subscription began: what is newer comes through it, with the text between, and is
+    not read ahead of it. Each record comes once and in order, whatever was dropped on the way: a gap is read from the
+    log.
     """
-    with feed.subscribe(run_id) as queue:
-        last, stopped = after, False
-        async for record in history(log, run_id, after):
+    last, stopped = min(after, run.seq), run.status is not Status.RUNNING
+    async for record in history(log, run.id, last, run.seq):
+        last = record.seq
+        yield record
+    while follow or not stopped:
+        item = await subscription.get()
+        if isinstance(item, Delta):
+            yield item
+            continue
+        async for record in caught_up(log, item, last):
             last, stopped = record.seq, is_stop(record)
             yield record
-        if last == after and not follow:
-            stopped = await has_stopped(log, run_id, last)
-        while follow or not stopped:
-            item = await queue.get()
-            if isinstance(item, Delta):
-                yield item
-                continue
-            async for record in caught_up(log, item, last):
-                last, stopped = record.seq, is_stop(record)
-                yield record
 
 
 async def caught_up(log: EventLog, record: Record, last: int) -> AsyncGenerator[Record, None]:
-    if record.seq <= last:
-        return
-    if record.seq == last + 1:
-        yield record
-        return
-    async for missed in history(log, record.run_id, last):
+    """The record, and before it those that the watcher has missed; nothing if it has been seen."""
+    async for missed in history(log, record.run_id, last, record.seq - 1):
         yield missed
-
-
-async def has_stopped(log: EventLog, run_id: str, last: int) -> bool:
-    """Whether the newest record, which the watcher has seen already, is a stop."""
-    newest = await log.read(run_id, max(0, last - 1), 1)
-    return not newest or is_stop(newest[-1])
+    if record.seq > last:
+        yield record
 
 
 def is_stop(record: Record) -> bool:

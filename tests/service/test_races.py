@@ -70,7 +70,9 @@ async def capped(runs: Runs) -> Run:
     return await runs.wait("r", 20)
 
 
-async def test_a_run_that_is_being_started_is_not_taken_up_as_well(runs: Runs, slow: SlowToAnswer) -> None:
+async def test_a_run_that_is_being_started_is_not_taken_up_as_well(
+    runs: Runs, slow: SlowToAnswer, caplog: pytest.LogCaptureFixture
+) -> None:
     slow.seconds = 0.1
     starting = asyncio.create_task(runs.start("r", order(runs)))
     await slow.written.wait()
@@ -82,6 +84,7 @@ async def test_a_run_that_is_being_started_is_not_taken_up_as_well(runs: Runs, s
 
     assert run.status is Status.COMPLETED
     assert await kinds(runs, "r") == ["run_started", "turn_start", "turn", "run_stopped"]
+    assert "cannot be taken up" not in caplog.text
 
 
 async def test_stop_that_meets_a_resume_comes_after_it(runs: Runs, slow: SlowToAnswer) -> None:

@@ -101,6 +101,21 @@ async def test_stop_does_not_wait_for_a_thread_that_ignores_it(serve: Serve) -> 
     assert best < STOP_MS_MAX + 10  # what a tool is given to end by itself
 
 
+async def test_stop_does_not_wait_for_a_tool_that_goes_on_regardless(serve: Serve) -> None:
+    async def goes_on(args: dict[str, Any], ctx: Any) -> str:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.3)
+        return "too late"
+
+    async with serve(tools=tool(goes_on, read_only=True)) as gateway:
+        best = await fastest(lambda: press_stop(gateway, "acts", "tool_start"))
+        await asyncio.sleep(0.3)
+
+    assert best < STOP_MS_MAX + 10  # what a tool is given to end by itself
+
+
 # --- and then -------------------------------------------------------------------------------------------------------
 
 
