@@ -32,6 +32,8 @@ def calling(*calls: Call, answer: str = "Done.") -> Script:
     return Script("For tests.", (Step(turn=0, calls=calls), Step(text=answer)))
 
 
+LONG_ANSWER = "It is a long answer, and says little. " * 60
+
 TEST_SCRIPTS: Mapping[str, Script] = {
     **SCRIPTS,
     "acts": calling(Call("c1", "act")),
@@ -41,6 +43,8 @@ TEST_SCRIPTS: Mapping[str, Script] = {
     "two_deletes": calling(
         Call("c1", "delete_file", {"path": "access.log"}), Call("c2", "delete_file", {"path": "notes.txt"})
     ),
+    "wordy": Script("For tests.", (Step(text=LONG_ANSWER),)),
+    "deaf": Script("For tests.", (Step(text=LONG_ANSWER, ignores_max_tokens=True),)),
     "nonsense": calling(Call("c1", "no_such_tool"), Call("c2", "read_file", {"file": 3})),
 }
 

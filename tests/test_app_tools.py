@@ -258,6 +258,7 @@ async def test_a_stop_rule_stops_the_run_with_its_name_and_a_sentence(
 
     assert (run["status"], run["reason"], run["turns"]) == ("interrupted", "stop_rule", turns)
     assert run["interruption"] == {"type": "stop_rule", "rule": rule, "sentence": sentence}
+    assert run["stop_rules"] == rules
     assert run["why"] == f"The stop rule {rule} fired: {sentence}"
     assert run["next"] == f"Go on: gateway resume {run['id']}"
     assert (await gateway.trace(run["id"]))[-1]["reason"] == "stop_rule"

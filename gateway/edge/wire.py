@@ -15,7 +15,7 @@ from gateway.core.explain import what_next, why
 from gateway.core.messages import Message
 from gateway.core.ports import Entry
 from gateway.core.pricing import Usage
-from gateway.core.run import Interruption, Limits, Parent, Policies, Run, Status
+from gateway.core.run import Interruption, Limits, Parent, Policies, Run, Status, StopRules
 from gateway.service.agents import ChangedPolicies, StartRun, ToolDefinition
 
 __all__ = ["ChangedPolicies", "RaisedLimits", "StartRun", "ToolDefinition", "ToolOutput"]
@@ -72,6 +72,7 @@ class RunBody(Struct, frozen=True, kw_only=True):
     unconfirmed_cost_usd: Decimal
     limits: Limits
     policies: Policies
+    stop_rules: StopRules
     approved: tuple[str, ...]
     parent: Parent | None
     metadata: dict[str, str]
@@ -108,6 +109,7 @@ def run_body(run: Run) -> RunBody:
         unconfirmed_cost_usd=run.unconfirmed_cost_usd,
         limits=run.limits,
         policies=run.policies,
+        stop_rules=run.stop_rules,
         approved=run.approved,
         parent=run.parent,
         metadata=run.metadata,

@@ -110,7 +110,12 @@ async def test_an_order_is_pinned_in_the_first_event(gateway: Gateway) -> None:
     assert first["model"] == "once"
     assert first["provider"] == "scripted"
     assert [tool["name"] for tool in first["tools"]] == ["read_file"]
-    assert first["limits"] == {"max_turns": 7, "max_budget_usd": Decimal("0.5"), "deadline_seconds": Decimal("60.0")}
+    assert first["limits"] == {
+        "max_turns": 7,
+        "max_budget_usd": Decimal("0.5"),
+        "budget_mode": "soft",
+        "deadline_seconds": Decimal("60.0"),
+    }
     assert first["policies"]["tool_errors"] == "vague"
     assert first["policies"]["dedupe"] == "off"
     assert first["price"] == {"input": 2, "output": 12}
