@@ -191,13 +191,13 @@ async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> Non
 
 @asynccontextmanager
 async def serving(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> AsyncIterator[str]:
-    """Serves, and yields the address. Afterwards what is under way finishes. Raises OSError if the port is taken."""
+    """Serves, and yields the address. Afterwards what is under way finishes. Raises ConfigError if the port is taken."""
     async with assembled(config, own_tools) as (app, runs):
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=STREAMS_END_SECONDS)
         await runner.setup()
         try:
             site = web.TCPSite(runner, config.server.host, config.server.port)
-            await site.start()
+            await listen(site, config)
             runs.recover()
             yield address_of(runner, config)
             await site.stop()
@@ -217,8 +217,12 @@ def main(config: Config) -> None:
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not is_loopback(config.server.host) and not config.server.keys:
         raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
+    run_loop(config)
+
+
+async def listen(site: web.TCPSite, config: Config) -> None:
     try:
-        run_loop(config)
+        await site.start()
     except OSError as error:
         where = f"{config.server.host}:{config.server.port}"
         raise ConfigError(f"cannot listen on {where}: {error.strerror or error}.") from error

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -17,7 +18,7 @@ from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.pricing import Price
 from gateway.core.run import Limits, Policies, StopRules
-from gateway.edge.auth import ApiKey
+from gateway.edge.auth import ApiKey, is_loopback
 
 SAMPLE_SYSTEM = "You answer questions about the files in one directory. Use the tools."
 SAMPLE_LEAD_SYSTEM = "You answer questions by asking for research. Use the tools."
@@ -107,6 +108,7 @@ def load(path: str | None = None, env: Mapping[str, str] = os.environ) -> Config
         require_tables(tree)
         overlay_env(tree, env)
         fill_in_sample(tree)
+        caps_of(tree)
         config = decode(resolve_secrets(tree, env))
         check(config)
     except Mistake as mistake:
@@ -169,13 +171,29 @@ def overlay_env(tree: dict[str, Any], env: Mapping[str, str]) -> None:
 
 
 def fill_in_sample(tree: dict[str, Any]) -> None:
-    """Without agents there is one over three sample files; without a provider, scripts at the sample price."""
+    """Without agents there are some over three sample files; without a provider, scripts at the sample price. A model
+    on this machine costs nothing unless a price says otherwise: no bill comes from there."""
     if not tree.get("agents"):
         scripted = "provider" not in tree
         model = tree.get("model") or ("plan" if scripted else None)
         tree["agents"] = sample_agents(model, "delegate" if scripted else model)
     if "provider" not in tree:
         tree.setdefault("prices", {}).setdefault("*", SAMPLE_PRICE)
+    elif not tree.get("prices") and is_here(tree["provider"].get("base_url")):
+        tree["prices"] = {"*": {"free": True}}
+
+
+def is_here(base_url: Any) -> bool:
+    host = urlsplit(base_url).hostname if isinstance(base_url, str) else None
+    return host is not None and is_loopback(host)
+
+
+def caps_of(tree: dict[str, Any]) -> None:
+    """TOML has no null: there a cap is taken away with "none"."""
+    for agent in tree["agents"].values():
+        limits = agent.get("limits")
+        if isinstance(limits, dict):
+            agent["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
 
 
 def sample_agents(model: str | None, leading_model: str | None) -> dict[str, Any]:

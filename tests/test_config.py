@@ -266,3 +266,16 @@ def test_a_file_that_sets_a_budget_keeps_the_turn_cap(file: Path) -> None:
     config = written(file, "[agents.a.limits]\nmax_budget_usd = 0.1\n")
 
     assert config.agents["a"].limits.max_turns == 20
+
+
+def test_a_model_on_this_machine_costs_nothing_unless_a_price_says_otherwise() -> None:
+    here, elsewhere = ({"LLM_BASE_URL": f"http://{host}/v1"} for host in ("127.0.0.1:8789", "api.example.com"))
+
+    assert load(None, here).prices["*"].free
+    assert load(None, elsewhere).prices == {}
+
+
+def test_a_cap_is_taken_away_with_none(file: Path) -> None:
+    file.write_text('[agents.a.limits]\nmax_turns = "none"\nmax_budget_usd = 0.5\n')
+
+    assert load(str(file), {}).agents["a"].limits.max_turns is None
