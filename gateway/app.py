@@ -191,7 +191,7 @@ async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> Non
 
 @asynccontextmanager
 async def serving(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> AsyncIterator[str]:
-    """Serves, and yields the address. Afterwards what is under way finishes. Raises ConfigError if the port is taken."""
+    """Serves, and yields the address; afterwards what is under way finishes. Raises ConfigError if a port is taken."""
     async with assembled(config, own_tools) as (app, runs):
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=STREAMS_END_SECONDS)
         await runner.setup()

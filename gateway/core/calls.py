@@ -67,7 +67,8 @@ def next_steps(run: Run) -> UseTools | Stop | None:
             theirs.append(call.id)
             continue
         repeats = call.args is not None and call_key(call.tool, call.args) in keys
-        if batch and (isinstance(step, Stop) or writes(step) or repeats or len(batch) == PARALLEL_CALLS_MAX):
+        full = len(batch) == PARALLEL_CALLS_MAX or penniless(run, step)
+        if batch and (isinstance(step, Stop) or writes(step) or repeats or full):
             break
         if isinstance(step, Stop):
             return step
@@ -126,6 +127,13 @@ def approval_of(call: Call, args: dict[str, Any]) -> Approval:
 def refusal(run: Run, call: Call, reason: str | None) -> Answer:
     words = f"The user declined this call: {reason or DEFAULT_REFUSAL}"
     return Answer(call, "" if run.policies.refusal == "silent" else words, "refusal")
+
+
+def penniless(run: Run, step: Step | Stop) -> bool:
+    """Whether those before it in the batch have set aside all that a subagent could spend: it gets what they leave."""
+    if not isinstance(step, Execute) or step.spec.subagent is None:
+        return False
+    return run.limits.max_budget_usd is not None and not step.reserved_usd
 
 
 def writes(step: Step) -> bool:

@@ -18,6 +18,9 @@ BYTES_PER_TOKEN = 4
 PROMPT_MARGIN_TOKENS = 64
 """What a provider's chat template may add besides what it adds to each message, which the JSON around it covers."""
 
+TOOL_MARGIN_TOKENS = 48
+"""What the wire form of a tool has around it that our own form of it lacks, in bytes."""
+
 REPLY_TOKENS_MIN = 16
 """A hard budget that leaves less than this stops the run: such a reply would be cut before it says anything."""
 
@@ -77,7 +80,8 @@ def reply_cap(run: Run) -> ReplyCap | None:
 
 def worst_prompt_tokens(run: Run) -> int:
     reply = len(encode(last_reply(run))) if run.turns else 0
-    return run.last_usage.prompt_tokens + reply + bytes_since_last_reply(run) + PROMPT_MARGIN_TOKENS
+    around = 0 if run.turns else TOOL_MARGIN_TOKENS * len(run.tools) + len(run.messages)
+    return run.last_usage.prompt_tokens + reply + bytes_since_last_reply(run) + around + PROMPT_MARGIN_TOKENS
 
 
 def last_reply(run: Run) -> Message:

@@ -98,8 +98,8 @@ class Driver:
         except Suspended as suspended:
             await self._suspend(suspended)
         except asyncio.CancelledError:
-            if self._stop is None:
-                raise
+            if self._stop is None or not self._interruptible:
+                raise  # the gateway is closing, perhaps in the middle of a record
             self.task.uncancel()
         finally:
             self._interruptible = False

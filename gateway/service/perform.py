@@ -217,6 +217,7 @@ class CallContext:
         self.idempotency_key = call.id
         self._call = call
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._emit = emit
         self._clock = ports.clock
         self._cancelled = threading.Event()
@@ -232,7 +233,10 @@ class CallContext:
         if self.cancelled:
             return
         event = e.ToolProgress(tool_name=self._call.tool, label=label, call=self._call.id, time=self._clock())
-        self._loop.call_soon_threadsafe(self._emit, event)
+        if threading.get_ident() == self._loop_thread:
+            self._emit(event)  # at once, or it would come behind the result
+        else:
+            self._loop.call_soon_threadsafe(self._emit, event)
 
 
 async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Events:

@@ -69,7 +69,12 @@ class Runs:
             async with asyncio.timeout(seconds):
                 while (run := await self.get(run_id)).status is Status.RUNNING and not self._closing:
                     driver = self._drivers.get(run_id)
-                    await (asyncio.wait({driver.task}) if driver else self._next_driver())
+                    if driver is None:
+                        await self._next_driver()
+                        continue
+                    await asyncio.wait({driver.task})
+                    if driver.run.status is not Status.RUNNING:
+                        return driver.run  # as it is recorded, and need not be read again
                 return run
         return await self.get(run_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
@@ -14,9 +15,11 @@ from gateway.core.commands import ToolOutput
 from gateway.core.loop import AskModel
 from gateway.core.run import (
     Approval,
+    Limits,
     Policies,
     Status,
     ToolOutputs,
+    ToolSpec,
 )
 from tests.core import stories
 from tests.core.world import (
@@ -284,3 +287,19 @@ def test_a_refused_write_leaves_what_was_read_as_it_is() -> None:
     world.step(Player([calls(READ)]))
 
     assert batch(world) == ["(cache)"]
+
+
+def test_a_subagent_for_which_nothing_is_left_waits_for_what_those_before_it_leave() -> None:
+    research = ToolSpec(
+        name="research",
+        description="",
+        parameters={"type": "object", "required": ["question"]},
+        read_only=True,
+        subagent="research",
+        budget_usd=Decimal("0.05"),
+    )
+    questions = (asks("research", question="one"), asks("research", question="two"))
+
+    world = world_that_asked(*questions, tools=(research,), limits=Limits(max_budget_usd=Decimal("0.05")))
+
+    assert batch(world) == ["research"]

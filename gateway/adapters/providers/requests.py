@@ -77,6 +77,8 @@ class Bodies:
         self._bytes_max = bytes_max
         self._known: OrderedDict[str, _Encoded] = OrderedDict()
         self._bytes = 0
+        self._last_tools: tuple[ToolSpec, ...] = ()
+        self._last_tools_json = b""
         self._max_tokens: int | None = extra_body.get("max_tokens")
         self._cap_name = codec.encode(cap_name)
         extra_body = {name: value for name, value in extra_body.items() if name != "max_tokens"}
@@ -122,7 +124,11 @@ class Bodies:
         encoded.last = messages[-1] if messages else None
 
     def _tools_json(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        return b',"tools":' + self._encode(definitions(tools)) if tools else b""
+        """The runs of an agent have its tools in common: one tuple, encoded once."""
+        if tools is not self._last_tools:
+            self._last_tools = tools
+            self._last_tools_json = b',"tools":' + self._encode(definitions(tools)) if tools else b""
+        return self._last_tools_json
 
     def _forget_oldest(self) -> None:
         while self._known and (len(self._known) > self._runs_max or self._bytes > self._bytes_max):
