@@ -21,8 +21,9 @@ from gateway.core.loop import replay, start
 from gateway.core.ports import Index, Key, Record, entry_of
 from gateway.core.run import Approval, Cancelled, InDoubt, Run, Status, reason_of
 from gateway.core.stopping import Stop
-from gateway.service.driver import Driver, announce, record
+from gateway.service.driver import Driver
 from gateway.service.ports import AnswersCalls, Ports
+from gateway.service.recorder import announce, record
 
 log = logging.getLogger(__name__)
 
