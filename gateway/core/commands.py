@@ -237,8 +237,8 @@ def rejoin(run: Run, now: datetime) -> list[e.Event]:
 
 
 def take_up(run: Run, parent: Run, now: datetime) -> list[e.Event]:
-    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped and somebody
-    resumed the parent. One that was stopped alone has answered with that."""
+    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped and the
+    parent was resumed. One that was stopped alone has answered with that."""
     if run.status is Status.RUNNING:
         return recover(run, now)
     again = reason_of(run.interruption) == "cancelled" and parent.resumed_by == "resume"
