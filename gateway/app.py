@@ -26,8 +26,9 @@ from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, register, run_routes, system_routes
+from gateway.edge.routes import Route, register, run_routes, stats_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
+from gateway.edge.stats_routes import StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
 from gateway.service.agents import Agents
@@ -133,7 +134,7 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        yield application(config, routes, system(metrics, store, model)), runs
+        yield application(config, routes, StatsRoutes(store, utc_now), system(metrics, store, model)), runs
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
@@ -165,12 +166,12 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Application:
+def application(config: Config, runs: RunRoutes, stats: StatsRoutes, system: SystemRoutes) -> web.Application:
     app = web.Application(
         middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = run_routes(runs)
+    routes: list[Route] = run_routes(runs) + stats_routes(stats)
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app

@@ -214,7 +214,7 @@ class Parent(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The state of a run: the fold of its events."""
+    """The state of a run: the fold of its events. Of `cost_usd`, `delegated_cost_usd` was spent by subagents' runs."""
 
     id: str
     agent: str
@@ -245,6 +245,7 @@ class Run(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     last_usage: Usage = Usage()
     cost_usd: Decimal = ZERO
+    delegated_cost_usd: Decimal = ZERO
     unconfirmed_cost_usd: Decimal = ZERO
     cut_at_usd: Decimal | None = None
     calls: tuple[Call, ...] = ()
