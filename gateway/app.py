@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import signal
 import sys
@@ -14,14 +13,16 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from gateway.adapters.providers.openai import OpenAIModel, make_session
+from gateway import logs
+from gateway.adapters.providers.openai import OpenAIModel, make_session, traceparent
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
-from gateway.config import Config, ConfigError
+from gateway.config import Config, ConfigError, secrets_of
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
 from gateway.core.stopping import RULES, predicates
+from gateway.edge.access import logged
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openapi import serve as serve_openapi
@@ -37,10 +38,9 @@ from gateway.service.ports import Ports
 from gateway.service.runs import Runs
 from gateway.service.subagents import Subagents, child_event
 from gateway.toolsets import NO_TOOLS, agents_of, loaded_predicates, make_workspaces, toolsets
+from gateway.tracing import tracing
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
-
-log = logging.getLogger(__name__)
 
 VERSION = version("agent-sidecar")
 PROBE_SECONDS_MAX = 2.0
@@ -105,14 +105,16 @@ async def assembled(
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
-        model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
+        traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
+        session = await stack.enter_async_context(make_session(settings))
+        model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
         feed, metrics = Feed(), Metrics([agent.name for agent in agents])
         ports = Ports(
             log=store,
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(feed, metrics),
+            observers=(feed, metrics, *([traces] if traces else [])),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(
@@ -168,7 +170,7 @@ async def words_of(probe: Awaitable[object]) -> str | None:
 
 def application(config: Config, runs: RunRoutes, stats: StatsRoutes, system: SystemRoutes) -> web.Application:
     app = web.Application(
-        middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
+        middlewares=[logged, problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
     routes: list[Route] = run_routes(runs) + stats_routes(stats)
@@ -215,7 +217,7 @@ def address_of(runner: web.AppRunner, config: Config) -> str:
 
 def main(config: Config) -> None:
     """Serve in this process; blocks. Raises ConfigError, or GatewayError for a store or port that cannot be had."""
-    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(config.log.level, config.log.format, secrets_of(config))
     if not is_loopback(config.server.host) and not config.server.keys:
         raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
     run_loop(config)
