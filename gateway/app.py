@@ -108,7 +108,7 @@ async def assembled(
         traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
         session = await stack.enter_async_context(make_session(settings))
         model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
-        feed, metrics = Feed(), Metrics([agent.name for agent in agents])
+        feed, metrics = Feed(), Metrics([agent.name for agent in agents], VERSION)
         ports = Ports(
             log=store,
             model=model,
@@ -142,10 +142,10 @@ async def assembled(
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
     async def expose() -> tuple[bytes, str]:
         try:
-            pending = await store.count("approval")
+            approvals, doubts = await store.count("approval"), await store.count("in_doubt")
         except Unavailable:  # when the store is down, the other series are needed most
-            pending = math.nan
-        return metrics.expose(approvals_pending=pending)
+            approvals = doubts = math.nan
+        return metrics.expose(approvals_pending=approvals, in_doubt_pending=doubts)
 
     async def store_answers() -> str | None:
         return await words_of(store.count("approval"))
