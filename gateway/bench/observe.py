@@ -24,7 +24,6 @@ from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 
 CONFIGS = Path("configs")
-INTERVALS = {"scrape_interval": "2s", "evaluation_interval": "5s"}
 
 
 class Ports(Struct, frozen=True):
@@ -83,14 +82,15 @@ level = "warning"
     return file
 
 
-async def start(stack: AsyncExitStack, folder: Path, ports: Ports) -> Addresses:
+async def start(stack: AsyncExitStack, folder: Path, ports: Ports, scrape_interval: str) -> Addresses:
     """Everything but the load. Raises GatewayError, or OSError for a port that is taken."""
     provider = await stack.enter_async_context(
         serving_scripted(create_scripted(scripts=LOAD_SCRIPTS), port=ports.provider)
     )
     gateway = await stack.enter_async_context(serving_gateway(gateway_config(folder, provider, ports.gateway)))
     targets = {"gateway": gateway.url.removeprefix("http://")}
-    config = prometheus.configured(CONFIGS, targets, INTERVALS, folder)
+    intervals = {"scrape_interval": scrape_interval, "evaluation_interval": scrape_interval}
+    config = prometheus.configured(CONFIGS, targets, intervals, folder)
     server = await stack.enter_async_context(prometheus.serving(config, ports.prometheus))
     return Addresses(gateway.url, provider, server.url)
 
@@ -107,13 +107,13 @@ Ctrl-C ends all of them.
     sys.stdout.flush()
 
 
-async def observe(ports: Ports, per_second: float, seconds: float | None) -> None:
+async def observe(ports: Ports, per_second: float, seconds: float | None, scrape_interval: str) -> None:
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
     with tempfile.TemporaryDirectory(prefix="gateway-observe-") as folder:
         async with AsyncExitStack() as stack:
-            addresses = await start(stack, Path(folder), ports)
+            addresses = await start(stack, Path(folder), ports, scrape_interval)
             tell(addresses)
             gateway = await stack.enter_async_context(Gateway(addresses.gateway))
             load = asyncio.create_task(under_load(gateway, per_second))
@@ -138,13 +138,14 @@ async def ended(load: asyncio.Task[None]) -> None:
 def main(
     seconds: float = typer.Option(None, "--for", help="End by itself after so many seconds."),
     per_second: float = typer.Option(2.0, help="Runs a second."),
+    scrape_interval: str = typer.Option("2s", help="How often Prometheus looks."),
     gateway_port: int = typer.Option(8787, help="0 is any free one."),
     provider_port: int = typer.Option(8788, help="0 is any free one."),
     prometheus_port: int = typer.Option(9090, help="0 is any free one."),
 ) -> None:
     """Serve a gateway under a load of mixed scripts, with Prometheus beside it. From the root of the repository."""
     try:
-        asyncio.run(observe(Ports(gateway_port, provider_port, prometheus_port), per_second, seconds))
+        asyncio.run(observe(Ports(gateway_port, provider_port, prometheus_port), per_second, seconds, scrape_interval))
     except GatewayError as error:
         sys.exit(str(error))
     except OSError as error:
