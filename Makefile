@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+# What the tests need besides Python: a program, and the Debian package that has it.
+DEBIAN := promtool=prometheus systemd-analyze=systemd
+
+.PHONY: demo test check bench observe debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +20,7 @@ $(BIN)/pytest: pyproject.toml $(BIN)/gateway
 demo: $(BIN)/gateway            ## the published scenarios, beside the published figures
 	$(BIN)/gateway figures
 
-test: $(BIN)/pytest             ## everything that must hold
+test: $(BIN)/pytest debian      ## everything that must hold
 	$(BIN)/pytest
 
 bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
@@ -29,6 +32,20 @@ check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+observe: $(BIN)/gateway debian  ## a gateway under a mixed load, with Prometheus; FOR=60 ends it after a minute
+	$(BIN)/python -m gateway.bench.observe $(if $(FOR),--for $(FOR))
+
+debian:                         ## installs what is missing of it; its services are not started
+	@missing=; \
+	for each in $(DEBIAN); do command -v $${each%=*} >/dev/null || missing="$$missing $${each#*=}"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "Not installed:$$missing. The tests that need them are skipped; as root on Debian, \`make debian\` installs them." >&2; \
+	  exit 0; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+	apt-get update -qq && apt-get install -qq --no-install-recommends -o DPkg::Lock::Timeout=300 $$missing >/dev/null
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import math
 import signal
 import sys
@@ -15,20 +14,23 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from gateway.adapters.providers.openai import OpenAIModel, make_session
+from gateway import logs
+from gateway.adapters.providers.openai import OpenAIModel, make_session, traceparent
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
-from gateway.config import Config, ConfigError
+from gateway.config import Config, ConfigError, secrets_of
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
 from gateway.core.stopping import RULES, predicates
+from gateway.edge.access import logged
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, register, run_routes, system_routes
+from gateway.edge.routes import Route, register, run_routes, stats_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
+from gateway.edge.stats_routes import StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
 from gateway.service.agents import Agents
@@ -37,10 +39,9 @@ from gateway.service.ports import Ports
 from gateway.service.runs import Runs
 from gateway.service.subagents import Subagents, child_event
 from gateway.toolsets import NO_TOOLS, agents_of, loaded_predicates, make_workspaces, toolsets
+from gateway.tracing import tracing
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
-
-log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = (20_000, 20, 50)
 VERSION = version("agent-sidecar")
@@ -106,14 +107,16 @@ async def assembled(
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
-        model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
-        feed, metrics = Feed(), Metrics([agent.name for agent in agents])
+        traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
+        session = await stack.enter_async_context(make_session(settings))
+        model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
+        feed, metrics = Feed(), Metrics([agent.name for agent in agents], VERSION)
         ports = Ports(
             log=store,
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(feed, metrics),
+            observers=(feed, metrics, *([traces] if traces else [])),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(
@@ -135,16 +138,16 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        yield application(config, routes, system(metrics, store, model)), runs
+        yield application(config, routes, StatsRoutes(store, utc_now), system(metrics, store, model)), runs
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
     async def expose() -> tuple[bytes, str]:
         try:
-            pending = await store.count("approval")
+            approvals, doubts = await store.count("approval"), await store.count("in_doubt")
         except Unavailable:  # when the store is down, the other series are needed most
-            pending = math.nan
-        return metrics.expose(approvals_pending=pending)
+            approvals = doubts = math.nan
+        return metrics.expose(approvals_pending=approvals, in_doubt_pending=doubts)
 
     async def store_answers() -> str | None:
         return await words_of(store.count("approval"))
@@ -167,12 +170,12 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Application:
+def application(config: Config, runs: RunRoutes, stats: StatsRoutes, system: SystemRoutes) -> web.Application:
     app = web.Application(
-        middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
+        middlewares=[logged, problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = run_routes(runs)
+    routes: list[Route] = run_routes(runs) + stats_routes(stats)
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app
@@ -217,7 +220,7 @@ def address_of(runner: web.AppRunner, config: Config) -> str:
 
 def main(config: Config) -> None:
     """Serve in this process; blocks. Raises ConfigError, or GatewayError for a store or port that cannot be had."""
-    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(config.log.level, config.log.format, secrets_of(config))
     if not is_loopback(config.server.host) and not config.server.keys:
         raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
     run_loop(config)

@@ -27,6 +27,7 @@ from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import GatewayError
 from gateway.core.events import Event
 from gateway.core.run import Status
+from gateway.core.statistics import Report
 from gateway.edge.wire import (
     Cancel,
     ChangedPolicies,
@@ -130,6 +131,7 @@ class Refusal(Struct, frozen=True):
 
 _run_decoder = msgspec.json.Decoder(RunBody)
 _page_decoder = msgspec.json.Decoder(RunPage)
+_report_decoder = msgspec.json.Decoder(Report)
 _refusal_decoder = msgspec.json.Decoder(Refusal)
 _sse_decoder: msgspec.json.Decoder[Event | TextDelta] = msgspec.json.Decoder(Event | TextDelta)
 
@@ -191,6 +193,10 @@ class Gateway:
         asked = {"status": status, "agent": agent, "limit": limit, "cursor": cursor}
         params = {name: str(value) for name, value in asked.items() if value is not None}
         return self._decoded(_page_decoder, await self.request("GET", "/v1/runs", params=params))
+
+    async def stats(self, days: int = 30) -> Report:
+        """Figures over the runs of so many days."""
+        return self._decoded(_report_decoder, await self.request("GET", "/v1/stats", params={"days": str(days)}))
 
     def events(self, run_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Seen | TextDelta, None]:
         """The record above `after`, and then what happens, until the run stops; with `follow`, for ever."""

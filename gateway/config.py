@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.tools.settings import FunctionSettings
+from gateway.adapters.trace.settings import OtelSettings
 from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.pricing import Price
@@ -71,7 +72,10 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At `info` there is a line for each request; `warning` turns it off. `json` is one object a line."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +96,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     predicates: dict[str, str] = field(default_factory=dict[str, str])
     python_path: tuple[str, ...] = (".",)
     log: LogConfig = LogConfig()
+    otel: OtelSettings = OtelSettings()
+
+
+def secrets_of(config: Config) -> list[str]:
+    """What must never be written anywhere. Providers and receivers take keys in headers too."""
+    provider = config.provider
+    headers = [*config.otel.headers.values(), *(provider.headers.values() if provider else ())]
+    keys = [key.key for key in config.server.keys]
+    return [*keys, *headers, *([provider.api_key] if provider and provider.api_key else [])]
 
 
 class Mistake(Exception):

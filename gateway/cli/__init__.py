@@ -7,7 +7,7 @@ import typer
 
 from gateway.cli.bench import app as bench
 from gateway.cli.driving import approve, cancel, reject, resume, run, settle
-from gateway.cli.looking import events, runs, show
+from gateway.cli.looking import events, runs, show, stats
 from gateway.cli.replaying import export, replay
 from gateway.cli.root import figures, serve, version
 from gateway.cli.tools import tools
@@ -24,7 +24,7 @@ def main() -> None:
     cli = typer.Typer(
         no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT, epilog=EXIT_CODES
     )
-    for command in (serve, run, runs, show, events, approve, reject, settle, resume, cancel):
+    for command in (serve, run, runs, show, stats, events, approve, reject, settle, resume, cancel):
         cli.command()(command)
     for command in (export, replay, figures, version):
         cli.command()(command)

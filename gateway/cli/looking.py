@@ -39,6 +39,18 @@ def show(run_id: o.RunId, url: o.Url = DEFAULT_URL, api_key: o.ApiKey = None, as
         show_run(told.value)
 
 
+def stats(
+    days: Annotated[int, typer.Option(min=1, max=366, help="How many days, the last of which is today (UTC).")] = 30,
+    url: o.Url = DEFAULT_URL,
+    api_key: o.ApiKey = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Figures over many runs: cost, turns and ways out by day, agent and model, and the most expensive runs."""
+    from gateway.cli.tallies import stats
+
+    stats(Connection(url, api_key, as_json), days)
+
+
 def events(
     run_id: o.RunId,
     follow: Annotated[bool, typer.Option("--follow", help="Go on through stops and resumes, until Ctrl-C.")] = False,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from gateway.cli.exits import Exit, fail
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 def serve(
@@ -16,11 +22,14 @@ def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 is any free.")] = None,
     store: Annotated[str | None, typer.Option(metavar="PATH", help="The file that records all runs.")] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option("--log-format", help="How lines of the log are written.")
+    ] = None,
 ) -> None:
     """Serve the gateway until SIGTERM or Ctrl-C; without a configuration it needs no model, key or network."""
     from gateway.cli.serving import serve
 
-    serve(config, host=host, port=port, store=store)
+    serve(config, host=host, port=port, store=store, log_format=log_format and log_format.value)
 
 
 def figures(

@@ -14,13 +14,16 @@ from gateway.core.errors import GatewayError
 S = TypeVar("S", bound=Struct)
 
 
-def serve(path: str | None, *, host: str | None, port: int | None, store: str | None) -> None:
+def serve(path: str | None, *, host: str | None, port: int | None, store: str | None, log_format: str | None) -> None:
     try:
         loaded = config.load(path)
     except GatewayError as error:
         fail(str(error), Exit.USAGE)
     chosen = replace(
-        loaded, server=instead(loaded.server, host=host, port=port), store=instead(loaded.store, path=store)
+        loaded,
+        server=instead(loaded.server, host=host, port=port),
+        store=instead(loaded.store, path=store),
+        log=instead(loaded.log, format=log_format),
     )
     try:
         app.main(chosen)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from gateway.core.messages import Assistant
-from gateway.core.pricing import Usage
+from gateway.core.pricing import ZERO, Usage
 from gateway.core.run import Parent, Run, Status, ToolSpec
 
 Clock = Callable[[], datetime]
@@ -96,7 +96,8 @@ class Record(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """The index row of a run: what lists show."""
+    """The index row of a run: what lists show. `delegated_cost_usd` is the part of the cost that subagents' runs have
+    in rows of their own."""
 
     id: str
     agent: str
@@ -110,6 +111,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     parent: Parent | None = None
+    delegated_cost_usd: Decimal = ZERO
 
 
 def entry_of(run: Run) -> Entry:
@@ -126,6 +128,7 @@ def entry_of(run: Run) -> Entry:
         created_at=run.created_at,
         updated_at=run.updated_at,
         parent=run.parent,
+        delegated_cost_usd=run.delegated_cost_usd,
     )
 
 
@@ -181,3 +184,41 @@ class Answers(Protocol):
     async def claimed(self, key: str) -> Claim | None: ...
 
     async def keep(self, key: str, status: int, body: bytes) -> None: ...
+
+
+# --- figures over many runs -----------------------------------------------------------------------------------------
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Runs that began on one day (UTC) and are alike in what is counted. `own_cost_usd` is what they spent themselves:
+    what their subagents spent is in those runs' own groups, so that nothing is counted twice."""
+
+    day: date
+    agent: str
+    model: str
+    status: Status
+    reason: str | None
+    is_child: bool
+    runs: int
+    turns: int
+    own_cost_usd: Decimal
+
+
+class Spread(Struct, frozen=True):
+    """How many runs took how many turns; and what runs cost, with their subagents: p50, p90, p99 by nearest rank and
+    the most, or nothing where there are no runs. Subagents' runs are not among them."""
+
+    turns: dict[int, int]
+    costs: list[Decimal]
+
+
+class Stats(Protocol):
+    """Figures over the runs that began at `since` or later. Money is summed exactly."""
+
+    async def groups(self, since: datetime) -> list[Group]: ...
+
+    async def spread(self, since: datetime) -> Spread: ...
+
+    async def most_expensive(self, since: datetime, limit: int) -> list[Entry]:
+        """The runs that cost most, dearest first; not those of subagents."""
+        ...

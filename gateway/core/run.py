@@ -214,7 +214,8 @@ class Parent(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The state of a run: the fold of its events. `resumed_by` is what made it go on last, recoveries aside."""
+    """The state of a run: the fold of its events. `resumed_by` is what made it go on last, recoveries aside. Of
+    `cost_usd`, `delegated_cost_usd` was spent by subagents' runs."""
 
     id: str
     agent: str
@@ -245,6 +246,7 @@ class Run(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     last_usage: Usage = Usage()
     cost_usd: Decimal = ZERO
+    delegated_cost_usd: Decimal = ZERO
     unconfirmed_cost_usd: Decimal = ZERO
     cut_at_usd: Decimal | None = None
     calls: tuple[Call, ...] = ()

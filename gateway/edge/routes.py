@@ -8,7 +8,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
+from gateway.core.statistics import Report
 from gateway.edge.run_routes import RunRoutes
+from gateway.edge.stats_routes import DAYS, DAYS_MAX, StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
 
@@ -119,6 +121,21 @@ def run_routes(runs: RunRoutes) -> list[Route]:
         command("resume", runs.resume, "Go on, with raised limits if a cap stopped it.", Resume, body_required=False),
         command("cancel", runs.cancel, "Stop a run that is driven or waits.", Cancel, body_required=False),
         command("tool_outputs", runs.tool_outputs, "Post what came back from calls made elsewhere.", PostOutputs),
+    ]
+
+
+def stats_routes(stats: StatsRoutes) -> list[Route]:
+    days = {"type": "integer", "minimum": 1, "maximum": DAYS_MAX, "default": DAYS}
+    return [
+        Route(
+            method="GET",
+            path="/v1/stats",
+            handler=stats.stats,
+            about="Figures over many runs: cost, turns and ways out by day, agent and model.",
+            answers={200: Report},
+            errors=(400, 503),
+            params=(Param("days", "How many days, the last of which is today (UTC).", days),),
+        )
     ]
 
 

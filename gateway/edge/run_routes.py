@@ -15,6 +15,7 @@ from gateway.core.ports import Clock, EventLog, Index, Key
 from gateway.core.run import Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
 from gateway.edge.bodies import decode, flag_param, json_response, number_param, only_params
+from gateway.edge.parents import in_the_callers_trace
 from gateway.edge.streaming import last_event_id, send_lines, send_sse, wants_sse
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunPage, StartRun, run_body
 from gateway.service.agents import Agents
@@ -60,7 +61,7 @@ class RunRoutes:
     async def start(self, request: web.Request) -> web.StreamResponse:
         only_params(request, frozenset({"wait"}))
         body = await request.read()
-        order = decode(body, StartRun)
+        order = in_the_callers_trace(request, decode(body, StartRun))
         key = key_of(request, body)
         wait_seconds = number_param(request, "wait", 0, least=0, most=WAIT_SECONDS_MAX)
         if wants_sse(request):

@@ -203,7 +203,7 @@ async def test_no_label_holds_a_run_or_a_call_and_more_runs_make_no_more_series(
     text = "\n".join(after)
     assert not any(run["id"] in text for run in first + more)
     labels = {name for series in after for name in re.findall(r'(\w+)="', series)}
-    assert labels == {"agent", "status", "reason", "le", "model", "kind", "provider", "outcome", "tool"}
+    assert labels == {"agent", "status", "reason", "le", "model", "kind", "provider", "outcome", "tool", "version"}
 
 
 async def test_models_that_clients_make_up_cannot_make_series_without_end(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 
 import aiohttp
@@ -25,6 +25,7 @@ from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.providers.usage import usage_of
 from gateway.core.ports import Reply, Sending
 from gateway.core.run import Run
+from gateway.core.tracing import TRACEPARENT, traceparent_of
 
 ERROR_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 0.25
@@ -32,6 +33,14 @@ DNS_CACHE_SECONDS = 60
 BYTES_BODY_MAX = 2**20  # aiohttp warns of larger ones, and wants a file
 
 OnDelta = Callable[[str], None]
+HeadersOf = Callable[[Run], Mapping[str, str]]
+"""Headers that a run's requests carry besides the configured ones."""
+
+
+def traceparent(run: Run) -> dict[str, str]:
+    """A run that hangs in a trace asks the provider in that trace."""
+    parent = traceparent_of(run)
+    return {TRACEPARENT: parent} if parent else {}
 
 
 def make_session(settings: ProviderSettings) -> ClientSession:
@@ -43,8 +52,9 @@ def make_session(settings: ProviderSettings) -> ClientSession:
 class OpenAIModel:
     """Satisfies `ports.Model`. The session is the caller's, to share and to close."""
 
-    def __init__(self, session: ClientSession, settings: ProviderSettings) -> None:
+    def __init__(self, session: ClientSession, settings: ProviderSettings, headers_of: HeadersOf = traceparent) -> None:
         self._session = session
+        self._headers_of = headers_of
         self._settings = settings
         self._bodies = Bodies(settings.extra_body, cap_name=settings.cap_name)
         self._headers = _headers(settings)
@@ -107,7 +117,7 @@ class OpenAIModel:
     async def _attempt(self, run: Run, body: bytes, failed: list[Failed], on_delta: OnDelta | None) -> Reply:
         clock = _Clock()
         try:
-            assembling = await self._post(body, len(failed), clock, on_delta)
+            assembling = await self._post(body, self._numbered(run, len(failed)), clock, on_delta)
         except Failed as failure:
             failed.append(failure)
             raise
@@ -126,14 +136,16 @@ class OpenAIModel:
 
     # --- one exchange -----------------------------------------------------------------------------------------------
 
-    async def _post(self, body: bytes, retry: int, clock: _Clock, on_delta: OnDelta | None) -> Assembling:
+    async def _post(
+        self, body: bytes, headers: CIMultiDict[str], clock: _Clock, on_delta: OnDelta | None
+    ) -> Assembling:
         """Send and receive. Whatever ends this early, cancellation too, closes the connection: aiohttp keeps none that
         is half read."""
         try:
             async with self._session.post(
                 self._settings.url("chat/completions"),
                 data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
-                headers=_with_attempt(self._headers, retry),
+                headers=headers,
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
@@ -142,6 +154,14 @@ class OpenAIModel:
                 return await receive(response, clock, on_delta or _ignore)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise failures.unanswered(error) from error
+
+    def _numbered(self, run: Run, retry: int) -> CIMultiDict[str]:
+        """The headers of one attempt. What is configured goes before what the run brings."""
+        headers = self._headers.copy()
+        headers["X-Attempt"] = str(retry)
+        for name, value in self._headers_of(run).items():
+            headers.setdefault(name, value)
+        return headers
 
     async def _get(self, path: str) -> bytes:
         try:
@@ -216,12 +236,6 @@ def _headers(settings: ProviderSettings) -> CIMultiDict[str]:
         headers["Authorization"] = f"Bearer {settings.api_key}"
     headers.update(settings.headers)
     return headers
-
-
-def _with_attempt(headers: CIMultiDict[str], retry: int) -> CIMultiDict[str]:
-    numbered = headers.copy()
-    numbered["X-Attempt"] = str(retry)
-    return numbered
 
 
 def _is_stream(response: ClientResponse, on_delta: OnDelta | None) -> bool:

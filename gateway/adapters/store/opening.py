@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.adapters.store.lock import FileLock
 from gateway.adapters.store.statements import migrate, numbered_migrations, schema_version, sql_folder
+from gateway.adapters.store.sums import add_decimal_sum
 from gateway.core.errors import Unavailable
 
 APPLICATION_ID = 0x41675343
@@ -62,6 +63,7 @@ def open_files(name: Path | str, durability: Durability, sql: Mapping[str, str])
             writing = undo.enter_context(contextlib.closing(connect(str(path))))
             prepare(path, writing, durability, sql)
             reading = undo.enter_context(contextlib.closing(connect(f"{path.as_uri()}?mode=ro")))
+            add_decimal_sum(reading)
             checkpointing = connect(str(path)) if durability == "process" else None
         except (sqlite3.Error, OSError) as error:
             raise unavailable(path, error) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.adapters.store.cursor import instant, microseconds
-from gateway.core.ports import Entry
+from gateway.adapters.store.cursor import EPOCH, instant, microseconds
+from gateway.core.ports import Entry, Group
+from gateway.core.pricing import total
 from gateway.core.run import Parent, Status
 
 Row = tuple[Any, ...]
@@ -27,11 +29,27 @@ def row_of(entry: Entry) -> Row:
         microseconds(entry.updated_at),
         entry.parent and entry.parent.run_id,
         entry.parent and entry.parent.call_id,
+        str(entry.delegated_cost_usd),
     )
 
 
 def entry_from(row: Row) -> Entry:
-    id_, agent, model, status, reason, turns, tool_runs, cost, unconfirmed, created, updated, parent, call = row
+    (
+        id_,
+        agent,
+        model,
+        status,
+        reason,
+        turns,
+        tool_runs,
+        cost,
+        unconfirmed,
+        created,
+        updated,
+        parent,
+        call,
+        delegated,
+    ) = row
     return Entry(
         id=id_,
         agent=agent,
@@ -45,4 +63,20 @@ def entry_from(row: Row) -> Entry:
         created_at=instant(created),
         updated_at=instant(updated),
         parent=None if parent is None else Parent(parent, call),
+        delegated_cost_usd=Decimal(delegated),
+    )
+
+
+def group_from(row: Row) -> Group:
+    day, agent, model, status, reason, is_child, runs, turns, cost, delegated = row
+    return Group(
+        day=(EPOCH + timedelta(days=day)).date(),
+        agent=agent,
+        model=model,
+        status=Status(status),
+        reason=reason,
+        is_child=bool(is_child),
+        runs=runs,
+        turns=turns,
+        own_cost_usd=total(Decimal(cost), -Decimal(delegated)),
     )

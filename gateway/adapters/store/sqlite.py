@@ -12,17 +12,19 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gateway.adapters.store.cursor import behind, parse
+from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
-from gateway.adapters.store.rows import Row, entry_from, row_of
+from gateway.adapters.store.rows import Row, entry_from, group_from, row_of
 from gateway.adapters.store.statements import named_statements, sql_folder
 from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
 from gateway.core.errors import Unavailable, WrongState
-from gateway.core.ports import Claim, Entry, Key, Record
+from gateway.core.ports import Claim, Entry, Group, Key, Record, Spread
 from gateway.core.run import Status
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ NO_LIMIT = -1
 
 
 class SqliteStore:
-    """EventLog, Index and Answers. Open one with `SqliteStore.open`; it is its own async context manager."""
+    """EventLog, Index, Stats and Answers. Open one with `SqliteStore.open`; it is its own async context manager."""
 
     def __init__(self, opened: Opened, sql: dict[str, str]) -> None:
         self._path = opened.path
@@ -116,6 +118,22 @@ class SqliteStore:
 
     async def count(self, reason: str) -> int:
         return (await self._select("count_of_reason", (reason,)))[0][0]
+
+    # --- Stats ------------------------------------------------------------------------------------------------------
+
+    async def groups(self, since: datetime) -> list[Group]:
+        return [group_from(row) for row in await self._select("stats_groups", {"since": microseconds(since)})]
+
+    async def spread(self, since: datetime) -> Spread:
+        turns: dict[int, int] = dict(await self._select("stats_turns", {"since": microseconds(since)}))
+        runs = sum(turns.values())
+        costs = dict(await self._select("stats_costs", {"since": microseconds(since), "runs": runs}))
+        places = [(runs * per_cent + 99) // 100 for per_cent in (50, 90, 99, 100)] if runs else []
+        return Spread(turns, [Decimal(costs[place]) for place in places])
+
+    async def most_expensive(self, since: datetime, limit: int) -> list[Entry]:
+        rows = await self._select("stats_most_expensive", {"since": microseconds(since), "limit": limit})
+        return [entry_from(row) for row in rows]
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ INSERT INTO events (run_id, seq, body) VALUES (?, ?, ?);
 -- What a run is pinned to (agent, model, parent, its beginning) never changes.
 INSERT INTO runs (
   id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
   status = excluded.status,
   reason = excluded.reason,
@@ -37,6 +37,7 @@ ON CONFLICT (id) DO UPDATE SET
   tool_runs = excluded.tool_runs,
   cost_usd = excluded.cost_usd,
   unconfirmed_cost_usd = excluded.unconfirmed_cost_usd,
+  delegated_cost_usd = excluded.delegated_cost_usd,
   updated_at = excluded.updated_at;
 
 -- name: claim_key
@@ -60,28 +61,60 @@ SELECT count(*) FROM runs WHERE reason = ?;
 
 -- name: page
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
 WHERE (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_status
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
 WHERE status = :status AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
 WHERE agent = :agent AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent_and_status
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
 WHERE agent = :agent AND status = :status AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: stats_groups
+-- One pass over an index that covers it; `decimal_sum` is exact (sums.py). 86 400 000 000 microseconds are a day.
+SELECT created_at / 86400000000 AS day, agent, model, status, reason, parent_run_id IS NOT NULL AS is_child,
+  count(*), sum(turns), decimal_sum(cost_usd),
+  coalesce(decimal_sum(delegated_cost_usd) FILTER (WHERE delegated_cost_usd <> '0'), '0')
+FROM runs
+WHERE created_at >= :since
+GROUP BY day, agent, model, status, reason, is_child;
+
+-- name: stats_turns
+SELECT turns, count(*) FROM runs WHERE created_at >= :since AND parent_run_id IS NULL GROUP BY turns;
+
+-- name: stats_costs
+-- The nearest ranks of 50, 90, 99 and 100 per cent of so many runs; where they coincide, fewer rows.
+WITH ranked AS (
+  SELECT cost_usd, row_number() OVER (ORDER BY CAST(cost_usd AS REAL)) AS place
+  FROM runs WHERE created_at >= :since AND parent_run_id IS NULL
+)
+SELECT place, cost_usd FROM ranked
+WHERE place IN ((:runs * 50 + 99) / 100, (:runs * 90 + 99) / 100, (:runs * 99 + 99) / 100, :runs);
+
+-- name: stats_most_expensive
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+FROM runs
+WHERE id IN (
+  SELECT id FROM runs
+  WHERE created_at >= :since AND parent_run_id IS NULL
+  ORDER BY CAST(cost_usd AS REAL) DESC, created_at, id LIMIT :limit
+)
+ORDER BY CAST(cost_usd AS REAL) DESC, created_at, id;
