@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
+from gateway.adapters.providers.forwarding import Forwarder
 from gateway.adapters.providers.openai import OpenAIModel, make_session
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
@@ -24,13 +25,16 @@ from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavaila
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
+from gateway.edge.openai.chat import ChatRoutes
+from gateway.edge.openai.loops import Loops
+from gateway.edge.openai.proxy import Proxy
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, register, run_routes, system_routes
+from gateway.edge.routes import Route, openai_routes, register, run_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
-from gateway.service.agents import Agents
+from gateway.service.agents import CONVERSATION, Agents
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
@@ -104,8 +108,9 @@ async def assembled(
         store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
-        model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
-        feed, metrics = Feed(), Metrics([agent.name for agent in agents])
+        session = await stack.enter_async_context(make_session(settings))
+        model = OpenAIModel(session, settings)
+        feed, metrics = Feed(), Metrics([*(agent.name for agent in agents), CONVERSATION])
         ports = Ports(
             log=store,
             model=model,
@@ -133,7 +138,31 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        yield application(config, routes, system(metrics, store, model)), runs
+        loops = Loops(
+            runs=runs,
+            agents=catalogue,
+            feed=feed,
+            log=store,
+            answers=IdempotentAnswers(store),
+            clock=utc_now,
+            limits=config.proxy.limits,
+        )
+        chat = ChatRoutes(
+            loops=loops,
+            proxy=Proxy(Forwarder(session, settings), catalogue.price_of, metrics.proxied(settings.name)),
+            agents=catalogue,
+            models=lambda: listed(model),
+            provider=settings.name,
+        )
+        yield application(config, routes, chat, system(metrics, store, model)), runs
+
+
+async def listed(model: OpenAIModel) -> list[str]:
+    """The provider's models. Raises Unavailable if it does not say."""
+    try:
+        return await model.models()
+    except ProviderError as error:
+        raise Unavailable(f"{error}.") from error
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
@@ -165,12 +194,12 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Application:
+def application(config: Config, runs: RunRoutes, chat: ChatRoutes, system: SystemRoutes) -> web.Application:
     app = web.Application(
         middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = run_routes(runs)
+    routes: list[Route] = [*run_routes(runs), *openai_routes(chat)]
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app

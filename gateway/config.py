@@ -70,6 +70,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stop_rules: StopRules = StopRules()
 
 
+class ProxyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`limits` are those of a conversation: what a client says, in a loop of its own, under one name."""
+
+    limits: Limits = Limits(max_turns=100)
+
+
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -91,6 +97,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: dict[str, FunctionSettings] = field(default_factory=dict[str, FunctionSettings])
     predicates: dict[str, str] = field(default_factory=dict[str, str])
     python_path: tuple[str, ...] = (".",)
+    proxy: ProxyConfig = ProxyConfig()
     log: LogConfig = LogConfig()
 
 
@@ -140,7 +147,7 @@ def names_of_includes(include: Any, file: Path) -> list[str]:
 
 def require_tables(tree: dict[str, Any]) -> None:
     """What is looked into before it is decoded."""
-    sections = {name: tree[name] for name in ("provider", "prices", "agents") if name in tree}
+    sections = {name: tree[name] for name in ("provider", "prices", "agents", "proxy") if name in tree}
     agents = tree.get("agents")
     if isinstance(agents, dict):
         sections |= {f"agents.{name}": agent for name, agent in agents.items()}
@@ -190,10 +197,10 @@ def is_here(base_url: Any) -> bool:
 
 def caps_of(tree: dict[str, Any]) -> None:
     """TOML has no null: there a cap is taken away with "none"."""
-    for agent in tree["agents"].values():
-        limits = agent.get("limits")
+    for table in (*tree["agents"].values(), tree.get("proxy", {})):
+        limits = table.get("limits")
         if isinstance(limits, dict):
-            agent["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
+            table["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
 
 
 def sample_agents(model: str | None, leading_model: str | None) -> dict[str, Any]:
@@ -243,6 +250,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
 
 def check(config: Config) -> None:
     """What types cannot say. Raises Mistake."""
+    check_caps("proxy", config.proxy.limits)
     for name, agent in config.agents.items():
         check_agent(f"agents.{name}", agent, config)
     for name, price in config.prices.items():
@@ -256,10 +264,7 @@ def check(config: Config) -> None:
 
 
 def check_agent(name: str, agent: AgentConfig, config: Config) -> None:
-    try:
-        check_limits(agent.limits)
-    except BadRequest as error:
-        raise Mistake(f"{name}.limits: {error}") from None
+    check_caps(name, agent.limits)
     for wanted in agent.stop_rules.predicates:
         if wanted not in config.predicates:
             raise Mistake(f"{name}.stop_rules.predicates: [predicates] has no {wanted}.")
@@ -268,6 +273,13 @@ def check_agent(name: str, agent: AgentConfig, config: Config) -> None:
             raise Mistake(f"{name}.subagents: there is no agent {wanted}.")
         if not TOOL_NAME.fullmatch(wanted) or wanted in (agent.tools or ()):
             raise Mistake(f"{name}.subagents: {wanted} cannot be the name of a tool of this agent's.")
+
+
+def check_caps(name: str, limits: Limits) -> None:
+    try:
+        check_limits(limits)
+    except BadRequest as error:
+        raise Mistake(f"{name}.limits: {error}") from None
 
 
 def check_price(name: str, price: Price) -> None:

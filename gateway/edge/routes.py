@@ -8,6 +8,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
+from gateway.edge.openai.chat import ChatRoutes
+from gateway.edge.openai.wire import ChatRequest, Completion, Model, ModelList
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
@@ -56,6 +58,14 @@ STATUS = Param(
 AGENT = Param("agent", "Only runs of this agent.", {"type": "string"})
 CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
 LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": 200})
+
+CONVERSATION = Param(
+    "X-Gateway-Conversation",
+    "Makes one run of all requests under this name: caps, budget, trace and stop reason for the client's own loop.",
+    {"type": "string"},
+    "header",
+)
+RUN_ID = Param("X-Run-Id", "Join this run, and be answered when it has stopped again.", {"type": "string"}, "header")
 
 COMMAND_ERRORS = (400, 404, 409, 413, 503)
 
@@ -119,6 +129,37 @@ def run_routes(runs: RunRoutes) -> list[Route]:
         command("resume", runs.resume, "Go on, with raised limits if a cap stopped it.", Resume, body_required=False),
         command("cancel", runs.cancel, "Stop a run that is driven or waits.", Cancel, body_required=False),
         command("tool_outputs", runs.tool_outputs, "Post what came back from calls made elsewhere.", PostOutputs),
+    ]
+
+
+def openai_routes(chat: ChatRoutes) -> list[Route]:
+    return [
+        Route(
+            method="POST",
+            path="/v1/chat/completions",
+            handler=chat.chat,
+            about="OpenAI's chat completions: an agent's name as the model runs it; other models pass through.",
+            body=ChatRequest,
+            answers={200: Completion},
+            errors=(400, 404, 409, 413, 422, 429, 502, 503),
+            params=(KEY, CONVERSATION, RUN_ID),
+        ),
+        Route(
+            method="GET",
+            path="/v1/models",
+            handler=chat.models,
+            about="The agents, and the provider's models.",
+            answers={200: ModelList},
+            errors=(503,),
+        ),
+        Route(
+            method="GET",
+            path="/v1/models/{model}",
+            handler=chat.model,
+            about="One agent or model.",
+            answers={200: Model},
+            errors=(404, 503),
+        ),
     ]
 
 
