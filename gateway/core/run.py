@@ -219,7 +219,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """The state of a run: the fold of its events.
 
     `params` are fields of the request to the provider beyond those that we know. `conversation`: the client keeps a
-    loop of its own, and each of its requests is a turn: it runs all calls, and may go on after an answer.
+    loop of its own, and each of its requests is a turn: it runs all calls, and may go on after an answer. `resumed_by`
+    is what made it go on last, recoveries aside.
     """
 
     id: str
@@ -264,6 +265,7 @@ class Run(Struct, frozen=True, kw_only=True):
     permanent_failures: dict[str, int] = field(default_factory=dict[str, int])
     tally: Tally = Tally()
     recoveries: int = 0
+    resumed_by: str | None = None
 
     @property
     def reserved_usd(self) -> Decimal:
