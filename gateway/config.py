@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from gateway.adapters.providers.settings import ProviderSettings
-from gateway.adapters.tools.settings import FunctionSettings
+from gateway.adapters.tools.settings import ToolSettings
 from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
 from gateway.core.pricing import Price
@@ -84,8 +84,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`provider` None is the scripted provider, embedded. `model` is for agents that name none; if it is left out too,
     the first model that the provider lists.
 
-    `tools` are functions of the operator's and `predicates` stop rules, both by dotted path, imported from the folders
-    of `python_path` or whatever is installed.
+    `tools` are functions of the operator's, or addresses; `predicates` are stop rules. Functions and stop rules go by
+    dotted path, imported from the folders of `python_path` or whatever is installed.
     """
 
     server: ServerConfig = ServerConfig()
@@ -94,7 +94,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     agents: dict[str, AgentConfig] = field(default_factory=dict[str, AgentConfig])
     prices: dict[str, Price] = field(default_factory=dict[str, Price])
-    tools: dict[str, FunctionSettings] = field(default_factory=dict[str, FunctionSettings])
+    tools: dict[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     predicates: dict[str, str] = field(default_factory=dict[str, str])
     python_path: tuple[str, ...] = (".",)
     proxy: ProxyConfig = ProxyConfig()
@@ -116,6 +116,7 @@ def load(path: str | None = None, env: Mapping[str, str] = os.environ) -> Config
         overlay_env(tree, env)
         fill_in_sample(tree)
         caps_of(tree)
+        kinds_of_tools(tree)
         config = decode(resolve_secrets(tree, env))
         check(config)
     except Mistake as mistake:
@@ -147,7 +148,7 @@ def names_of_includes(include: Any, file: Path) -> list[str]:
 
 def require_tables(tree: dict[str, Any]) -> None:
     """What is looked into before it is decoded."""
-    sections = {name: tree[name] for name in ("provider", "prices", "agents", "proxy") if name in tree}
+    sections = {name: tree[name] for name in ("provider", "prices", "agents", "proxy", "tools") if name in tree}
     agents = tree.get("agents")
     if isinstance(agents, dict):
         sections |= {f"agents.{name}": agent for name, agent in agents.items()}
@@ -201,6 +202,13 @@ def caps_of(tree: dict[str, Any]) -> None:
         limits = table.get("limits")
         if isinstance(limits, dict):
             table["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
+
+
+def kinds_of_tools(tree: dict[str, Any]) -> None:
+    """A tool with an address is one over HTTP; without, a function."""
+    for table in tree.get("tools", {}).values():
+        if isinstance(table, dict):
+            table.setdefault("kind", "http" if "url" in table else "function")
 
 
 def sample_agents(model: str | None, leading_model: str | None) -> dict[str, Any]:
