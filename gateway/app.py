@@ -23,12 +23,14 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
 from gateway.config import Config, ConfigError
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
+from gateway.core.run import Limits
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
 from gateway.edge.openai.chat import ChatRoutes
 from gateway.edge.openai.loops import Loops
 from gateway.edge.openai.proxy import Proxy
+from gateway.edge.openai.responses.routes import ResponsesRoutes
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
 from gateway.edge.routes import Route, openai_routes, register, run_routes, system_routes
@@ -140,23 +142,34 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        loops = Loops(
+        openai = openai_api(
             runs=runs,
             agents=catalogue,
             feed=feed,
-            log=store,
-            answers=IdempotentAnswers(store),
-            clock=utc_now,
+            store=store,
             limits=config.proxy.limits,
-        )
-        chat = ChatRoutes(
-            loops=loops,
             proxy=Proxy(Forwarder(session, settings), catalogue.price_of, metrics.proxied(settings.name)),
-            agents=catalogue,
-            models=lambda: listed(model),
+            model=model,
             provider=settings.name,
         )
-        yield application(config, routes, chat, system(metrics, store, model)), runs
+        yield application(config, [*run_routes(routes), *openai], system(metrics, store, model)), runs
+
+
+def openai_api(
+    *,
+    runs: Runs,
+    agents: Agents,
+    feed: Feed,
+    store: SqliteStore,
+    limits: Limits,
+    proxy: Proxy,
+    model: OpenAIModel,
+    provider: str,
+) -> list[Route]:
+    answers = IdempotentAnswers(store)
+    loops = Loops(runs=runs, agents=agents, feed=feed, log=store, answers=answers, clock=utc_now, limits=limits)
+    chat = ChatRoutes(loops=loops, proxy=proxy, agents=agents, models=lambda: listed(model), provider=provider)
+    return openai_routes(chat, ResponsesRoutes(loops))
 
 
 async def listed(model: OpenAIModel) -> list[str]:
@@ -196,12 +209,12 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, chat: ChatRoutes, system: SystemRoutes) -> web.Application:
+def application(config: Config, described: list[Route], system: SystemRoutes) -> web.Application:
     app = web.Application(
         middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = [*run_routes(runs), *openai_routes(chat)]
+    routes = [*described]
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app

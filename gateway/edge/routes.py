@@ -9,6 +9,8 @@ from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from gateway.edge.openai.chat import ChatRoutes
+from gateway.edge.openai.responses.routes import ResponsesRoutes
+from gateway.edge.openai.responses.wire import Response, ResponsesRequest
 from gateway.edge.openai.wire import ChatRequest, Completion, Model, ModelList
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
@@ -26,7 +28,7 @@ class Param(Struct, frozen=True):
 
 class Route(Struct, frozen=True, kw_only=True):
     """`answers` are the successful statuses and their bodies, a type or media types; `errors` the others that a client
-    may see."""
+    may see. `passes_errors`: those of the provider come through as they are, whatever they are."""
 
     method: str
     path: str
@@ -36,6 +38,7 @@ class Route(Struct, frozen=True, kw_only=True):
     body_required: bool = True
     answers: dict[int, Any]
     errors: tuple[int, ...] = ()
+    passes_errors: bool = False
     params: tuple[Param, ...] = ()
 
 
@@ -132,7 +135,7 @@ def run_routes(runs: RunRoutes) -> list[Route]:
     ]
 
 
-def openai_routes(chat: ChatRoutes) -> list[Route]:
+def openai_routes(chat: ChatRoutes, responses: ResponsesRoutes) -> list[Route]:
     return [
         Route(
             method="POST",
@@ -141,6 +144,17 @@ def openai_routes(chat: ChatRoutes) -> list[Route]:
             about="OpenAI's chat completions: an agent's name as the model runs it; other models pass through.",
             body=ChatRequest,
             answers={200: Completion},
+            errors=(400, 404, 409, 413, 422, 429, 502, 503),
+            passes_errors=True,
+            params=(KEY, CONVERSATION, RUN_ID),
+        ),
+        Route(
+            method="POST",
+            path="/v1/responses",
+            handler=responses.create,
+            about="OpenAI's responses: of an agent, or of a model in a conversation that is known by its responses.",
+            body=ResponsesRequest,
+            answers={200: Response},
             errors=(400, 404, 409, 413, 422, 429, 502, 503),
             params=(KEY, CONVERSATION, RUN_ID),
         ),

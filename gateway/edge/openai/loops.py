@@ -13,12 +13,15 @@ from msgspec.structs import replace
 from gateway.core.conversation import Word, converse, take_back, with_provider_ids
 from gateway.core.errors import BadRequest, NotFound, Unavailable, WrongState
 from gateway.core.events import Event, RunStarted
+from gateway.core.explain import why
+from gateway.core.messages import Message, System
 from gateway.core.ports import Clock, EventLog, Key
 from gateway.core.run import Limits, Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
 from gateway.edge.bodies import json_response
 from gateway.edge.openai.answering import completion, headers, shown
 from gateway.edge.openai.asking import Asked, Outputs, asked, client_tools, outputs_of
+from gateway.edge.openai.chat_voice import ChatVoice
 from gateway.edge.openai.errors import failed
 from gateway.edge.openai.joining import (
     RUN_ID,
@@ -71,13 +74,14 @@ class Loops:
         if way is None:
             return None
         if not order.stream:
-            return self._whole(request, await self.stopped(request, way), order.request.model)
+            _, run = await self.stopped(request, way)
+            return self._whole(request, run, order.request.model)
         options = order.request.options
         progress = bool(options.include_progress) or request.headers.get(PROGRESS, "").lower() in ("1", "true")
 
         def telling(run: Run) -> Telling:
             head = shown(run, order.request.model)
-            return Telling(head, progress=progress, include_usage=bool(options.include_usage))
+            return Telling(ChatVoice(head, progress=progress, include_usage=bool(options.include_usage)))
 
         return await self.told(request, way, telling)
 
@@ -88,15 +92,15 @@ class Loops:
 
     # --- entering and leaving ---------------------------------------------------------------------------------------
 
-    async def stopped(self, request: web.Request, way: Way) -> Run:
-        """The run, entered and waited for."""
+    async def stopped(self, request: web.Request, way: Way) -> tuple[Run, Run]:
+        """The run as it was entered, and as it was when it had stopped."""
         run = await way.enter()
         try:
             await self._runs.wait(run.id, None)
         except asyncio.CancelledError:
             await self._client_gone(request, run)
             raise
-        return await self._ended(run.id)
+        return run, await self._ended(run.id)
 
     async def told(self, request: web.Request, way: Way, telling: Callable[[Run], Telling]) -> web.StreamResponse:
         """The run, entered and told as it goes on."""
@@ -141,6 +145,41 @@ class Loops:
         require_self_contained(order, outputs)
         return self._agent(request, body, order)
 
+    async def responses_way(
+        self, request: web.Request, body: bytes, order: Asked, previous: tuple[str, int] | None
+    ) -> Way:
+        """A request of the Responses API is always about a run: with a model of the provider's, about a conversation
+        that is known by its responses, and has no other name. `previous` is a response's run, and its turns before."""
+        if previous is not None:
+            return await self._following(await self._runs.get(previous[0]), previous[1], request, body, order)
+        way = await self.way(request, body, order)
+        run_id = new_id()
+        return way or self._remembered(self._conversation(run_id, run_id, request, order), request, body)
+
+    async def _following(self, run: Run, turns: int, request: web.Request, body: bytes, order: Asked) -> Way:
+        if run_id := await self._named(request, body, order):
+            return Way(run_id, lambda: self._runs.get(run_id))
+        if run.conversation is not None and run.turns > turns + 1:
+            raise WrongState(f"run {run.id} has gone on since that response.", param="previous_response_id")
+        outputs = outputs_of(order.messages)
+        whole = replace(order, messages=following(run, order.messages))
+        if run.conversation is not None:
+            way = self._conversation(run.id, run.conversation, request, whole)
+            return self._remembered(way, request, body)
+        if outputs is not None and outputs.run_id == run.id:
+            return self._back(run, outputs, request, order)
+        if run.status is not Status.COMPLETED:
+            raise WrongState(f"run {run.id} has not answered: {why(run)}", param="previous_response_id")
+        return self._agent(request, body, whole)
+
+    def _remembered(self, way: Way, request: web.Request, body: bytes) -> Way:
+        async def enter() -> Run:
+            run = await way.enter()
+            self._recent.started(fingerprint(request, body), run.id)
+            return run
+
+        return Way(way.run_id, enter)
+
     async def _known(self, run_id: str) -> Run | None:
         try:
             return await self._runs.get(run_id)
@@ -168,15 +207,13 @@ class Loops:
     # --- agents -----------------------------------------------------------------------------------------------------
 
     def _agent(self, request: web.Request, body: bytes, order: Asked) -> Way:
-        run_id = f"run_{uuid4().hex[:16]}"
+        run_id = new_id()
 
         async def enter() -> Run:
             first = await self._agents.first_event(self._order(request, order), stream=order.stream, now=self._clock())
-            run = await self._start(run_id, first, key_of(request, body))
-            self._recent.started(fingerprint(request, body), run.id)
-            return run
+            return await self._start(run_id, first, key_of(request, body))
 
-        return Way(run_id, enter)
+        return self._remembered(Way(run_id, enter), request, body)
 
     def _order(self, request: web.Request, order: Asked) -> StartRun:
         """The agent's own tools, and those of the request that it does not have: the client runs these."""
@@ -227,6 +264,19 @@ class Loops:
             stream=order.stream,
             limits=limits_of(request),
         )
+
+
+def new_id() -> str:
+    return f"run_{uuid4().hex[:16]}"
+
+
+def following(run: Run, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """What the run has, and what is new, by the ids that its transcript has. New instructions take the place of those
+    before."""
+    messages = with_provider_ids(messages, run)
+    new_system = messages and isinstance(messages[0], System)
+    known = run.messages[1:] if new_system and isinstance(run.messages[0], System) else run.messages
+    return (*messages[:1], *known, *messages[1:]) if new_system else (*known, *messages)
 
 
 def with_plain_ids(word: Word) -> Word:

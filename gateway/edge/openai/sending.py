@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.core.errors import GatewayError, TooLarge
 from gateway.core.run import Run, Status
-from gateway.edge.openai.errors import error_event, failed, failed_event
+from gateway.edge.openai.errors import failed
 from gateway.edge.openai.telling import KEEP_ALIVE, Differs, Telling
 from gateway.edge.streaming import SSE_HEADERS
 from gateway.service.feed import Item
@@ -57,11 +57,12 @@ async def send_told(
         run = await ended()
         if run.status is Status.FAILED and late.response is None:
             return failed(request, run)
-        await late.write(failed_event(run) if run.status is Status.FAILED else telling.end(run))
+        await late.write(telling.voice.failed(run) if run.status is Status.FAILED else telling.end(run))
     except GatewayError as error:
         if late.response is None:
             raise
-        await late.write(error_event(str(error), "reply_differs" if isinstance(error, Differs) else "stream_broken"))
+        code = "reply_differs" if isinstance(error, Differs) else "stream_broken"
+        await late.write(telling.voice.broken(str(error), code))
     return await late.end()
 
 

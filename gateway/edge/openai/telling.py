@@ -7,15 +7,16 @@ calls follow; a blank line parts it from what comes next.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gateway.core import events as e
 from gateway.core.codec import decode_event, kind_of
 from gateway.core.errors import GatewayError
 from gateway.core.messages import text_of
 from gateway.core.ports import Record
 from gateway.core.run import Run
-from gateway.edge.openai.answering import Shown, chunk, ending, has_reply, in_words, last_reply
-from gateway.edge.openai.wire import Delta as Piece
-from gateway.edge.openai.wire import Progress, ProgressExtension
+from gateway.edge.openai.answering import has_reply, in_words, last_reply
+from gateway.edge.openai.wire import Progress
 from gateway.service.feed import Delta, Item
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -27,14 +28,34 @@ class Differs(GatewayError):
     """The second attempt at a reply says something else than what was told of the first."""
 
 
+class Voice(Protocol):
+    """One way to say it: the events of one of OpenAI's APIs."""
+
+    def opening(self) -> bytes: ...
+
+    def text(self, text: str) -> bytes: ...
+
+    def progress(self, progress: Progress) -> bytes:
+        """Empty if nobody asked for it."""
+        ...
+
+    def ending(self, run: Run) -> bytes:
+        """What follows the text of an answer, up to the end of the stream."""
+        ...
+
+    def failed(self, run: Run) -> bytes: ...
+
+    def broken(self, message: str, code: str) -> bytes:
+        """The stream cannot go on, whatever becomes of the run."""
+        ...
+
+
 class Telling:
     """Takes what the feed says of a run, and gives what is to be sent. Whoever joins in the middle of a reply is told
     it when it is whole."""
 
-    def __init__(self, head: Shown, *, progress: bool = False, include_usage: bool = False) -> None:
-        self._head = head
-        self._progress = progress
-        self._include_usage = include_usage
+    def __init__(self, voice: Voice) -> None:
+        self.voice = voice
         self._told: list[str] = []
         self._again = ""
         self._live = False
@@ -51,7 +72,7 @@ class Telling:
     def end(self, run: Run) -> bytes:
         """What is missing of the answer, and the end of the stream."""
         rest = self._rest(run)
-        return b"".join((rest, self._open(), *ending(run, self._head, include_usage=self._include_usage)))
+        return rest + self._open() + self.voice.ending(run)
 
     def _rest(self, run: Run) -> bytes:
         if not has_reply(run):
@@ -71,7 +92,7 @@ class Telling:
                 return self._tool(Progress(type="tool_start", tool_name=name))
             case e.ToolProgress(tool_name=name, label=label):
                 return self._tool(Progress(type="tool_progress", tool_name=name, label=label))
-            case e.ToolResult(tool_name=name, ok=ok) if self._progress:
+            case e.ToolResult(tool_name=name, ok=ok):
                 return self._tool(Progress(type="tool_result", tool_name=name, ok=ok))
             case _:
                 return b""
@@ -94,10 +115,9 @@ class Telling:
         return rest
 
     def _tool(self, progress: Progress) -> bytes:
-        if not self._progress:
-            return KEEP_ALIVE
-        told = chunk(self._head, Piece(), gateway=ProgressExtension(run_id=self._head.run_id, progress=progress))
-        return self._open() + told
+        """Those who did not ask for progress get a comment, so that they see that something goes on."""
+        told = self.voice.progress(progress)
+        return self._open() + told if told else KEEP_ALIVE
 
     # --- text -------------------------------------------------------------------------------------------------------
 
@@ -114,10 +134,10 @@ class Telling:
         self._told.append(text)
         part = PART if self._parted else ""
         self._parted = False
-        return self._open() + chunk(self._head, Piece(content=part + text))
+        return self._open() + self.voice.text(part + text)
 
     def _open(self) -> bytes:
         if self._opened:
             return b""
         self._opened = True
-        return chunk(self._head, Piece(role="assistant", content=""))
+        return self.voice.opening()
