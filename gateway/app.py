@@ -15,6 +15,7 @@ from importlib.metadata import version
 from aiohttp import web
 
 from gateway import logs
+from gateway.adapters.providers.forwarding import Forwarder
 from gateway.adapters.providers.openai import OpenAIModel, make_session, traceparent
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
@@ -22,18 +23,23 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
 from gateway.config import Config, ConfigError, secrets_of
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
+from gateway.core.run import Limits
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.access import logged
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
+from gateway.edge.openai.chat import ChatRoutes
+from gateway.edge.openai.loops import Loops
+from gateway.edge.openai.proxy import Proxy
+from gateway.edge.openai.responses.routes import ResponsesRoutes
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, register, run_routes, stats_routes, system_routes
+from gateway.edge.routes import Route, openai_routes, register, run_routes, stats_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.stats_routes import StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
-from gateway.service.agents import Agents
+from gateway.service.agents import CONVERSATION, Agents
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
@@ -110,7 +116,7 @@ async def assembled(
         traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
         session = await stack.enter_async_context(make_session(settings))
         model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
-        feed, metrics = Feed(), Metrics([agent.name for agent in agents], VERSION)
+        feed, metrics = Feed(), Metrics([*(agent.name for agent in agents), CONVERSATION], VERSION)
         ports = Ports(
             log=store,
             model=model,
@@ -138,7 +144,43 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        yield application(config, routes, StatsRoutes(store, utc_now), system(metrics, store, model)), runs
+        openai = openai_api(
+            runs=runs,
+            agents=catalogue,
+            feed=feed,
+            store=store,
+            limits=config.proxy.limits,
+            proxy=Proxy(Forwarder(session, settings), catalogue.price_of, metrics.proxied(settings.name)),
+            model=model,
+            provider=settings.name,
+        )
+        described = [*run_routes(routes), *stats_routes(StatsRoutes(store, utc_now)), *openai]
+        yield application(config, described, system(metrics, store, model)), runs
+
+
+def openai_api(
+    *,
+    runs: Runs,
+    agents: Agents,
+    feed: Feed,
+    store: SqliteStore,
+    limits: Limits,
+    proxy: Proxy,
+    model: OpenAIModel,
+    provider: str,
+) -> list[Route]:
+    answers = IdempotentAnswers(store)
+    loops = Loops(runs=runs, agents=agents, feed=feed, log=store, answers=answers, clock=utc_now, limits=limits)
+    chat = ChatRoutes(loops=loops, proxy=proxy, agents=agents, models=lambda: listed(model), provider=provider)
+    return openai_routes(chat, ResponsesRoutes(loops))
+
+
+async def listed(model: OpenAIModel) -> list[str]:
+    """The provider's models. Raises Unavailable if it does not say."""
+    try:
+        return await model.models()
+    except ProviderError as error:
+        raise Unavailable(f"{error}.") from error
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
@@ -170,12 +212,12 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, stats: StatsRoutes, system: SystemRoutes) -> web.Application:
+def application(config: Config, described: list[Route], system: SystemRoutes) -> web.Application:
     app = web.Application(
         middlewares=[logged, problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = run_routes(runs) + stats_routes(stats)
+    routes = [*described]
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app

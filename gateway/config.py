@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from gateway.adapters.providers.settings import ProviderSettings
-from gateway.adapters.tools.settings import FunctionSettings
+from gateway.adapters.tools.settings import ToolSettings
 from gateway.adapters.trace.settings import OtelSettings
 from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
@@ -71,6 +71,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stop_rules: StopRules = StopRules()
 
 
+class ProxyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`limits` are those of a conversation: what a client says, in a loop of its own, under one name."""
+
+    limits: Limits = Limits(max_turns=100)
+
+
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At `info` there is a line for each request; `warning` turns it off. `json` is one object a line."""
 
@@ -82,8 +88,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`provider` None is the scripted provider, embedded. `model` is for agents that name none; if it is left out too,
     the first model that the provider lists.
 
-    `tools` are functions of the operator's and `predicates` stop rules, both by dotted path, imported from the folders
-    of `python_path` or whatever is installed.
+    `tools` are functions of the operator's, or addresses; `predicates` are stop rules. Functions and stop rules go by
+    dotted path, imported from the folders of `python_path` or whatever is installed.
     """
 
     server: ServerConfig = ServerConfig()
@@ -92,9 +98,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     agents: dict[str, AgentConfig] = field(default_factory=dict[str, AgentConfig])
     prices: dict[str, Price] = field(default_factory=dict[str, Price])
-    tools: dict[str, FunctionSettings] = field(default_factory=dict[str, FunctionSettings])
+    tools: dict[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     predicates: dict[str, str] = field(default_factory=dict[str, str])
     python_path: tuple[str, ...] = (".",)
+    proxy: ProxyConfig = ProxyConfig()
     log: LogConfig = LogConfig()
     otel: OtelSettings = OtelSettings()
 
@@ -122,6 +129,7 @@ def load(path: str | None = None, env: Mapping[str, str] = os.environ) -> Config
         overlay_env(tree, env)
         fill_in_sample(tree)
         caps_of(tree)
+        kinds_of_tools(tree)
         config = decode(resolve_secrets(tree, env))
         check(config)
     except Mistake as mistake:
@@ -153,7 +161,7 @@ def names_of_includes(include: Any, file: Path) -> list[str]:
 
 def require_tables(tree: dict[str, Any]) -> None:
     """What is looked into before it is decoded."""
-    sections = {name: tree[name] for name in ("provider", "prices", "agents") if name in tree}
+    sections = {name: tree[name] for name in ("provider", "prices", "agents", "proxy", "tools") if name in tree}
     agents = tree.get("agents")
     if isinstance(agents, dict):
         sections |= {f"agents.{name}": agent for name, agent in agents.items()}
@@ -203,10 +211,17 @@ def is_here(base_url: Any) -> bool:
 
 def caps_of(tree: dict[str, Any]) -> None:
     """TOML has no null: there a cap is taken away with "none"."""
-    for agent in tree["agents"].values():
-        limits = agent.get("limits")
+    for table in (*tree["agents"].values(), tree.get("proxy", {})):
+        limits = table.get("limits")
         if isinstance(limits, dict):
-            agent["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
+            table["limits"] = {name: None if value == "none" else value for name, value in limits.items()}
+
+
+def kinds_of_tools(tree: dict[str, Any]) -> None:
+    """A tool with an address is one over HTTP; without, a function."""
+    for table in tree.get("tools", {}).values():
+        if isinstance(table, dict):
+            table.setdefault("kind", "http" if "url" in table else "function")
 
 
 def sample_agents(model: str | None, leading_model: str | None) -> dict[str, Any]:
@@ -256,6 +271,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
 
 def check(config: Config) -> None:
     """What types cannot say. Raises Mistake."""
+    check_caps("proxy", config.proxy.limits)
     for name, agent in config.agents.items():
         check_agent(f"agents.{name}", agent, config)
     for name, price in config.prices.items():
@@ -269,10 +285,7 @@ def check(config: Config) -> None:
 
 
 def check_agent(name: str, agent: AgentConfig, config: Config) -> None:
-    try:
-        check_limits(agent.limits)
-    except BadRequest as error:
-        raise Mistake(f"{name}.limits: {error}") from None
+    check_caps(name, agent.limits)
     for wanted in agent.stop_rules.predicates:
         if wanted not in config.predicates:
             raise Mistake(f"{name}.stop_rules.predicates: [predicates] has no {wanted}.")
@@ -281,6 +294,13 @@ def check_agent(name: str, agent: AgentConfig, config: Config) -> None:
             raise Mistake(f"{name}.subagents: there is no agent {wanted}.")
         if not TOOL_NAME.fullmatch(wanted) or wanted in (agent.tools or ()):
             raise Mistake(f"{name}.subagents: {wanted} cannot be the name of a tool of this agent's.")
+
+
+def check_caps(name: str, limits: Limits) -> None:
+    try:
+        check_limits(limits)
+    except BadRequest as error:
+        raise Mistake(f"{name}.limits: {error}") from None
 
 
 def check_price(name: str, price: Price) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -20,6 +22,7 @@ from prometheus_client import (
 
 from gateway.core import events as e
 from gateway.core.ports import Record
+from gateway.core.pricing import Usage
 from gateway.core.run import Run, Status
 
 disable_created_metrics()  # when each series began: twice as many series, and nobody asks
@@ -138,6 +141,13 @@ class Metrics:
         self.approvals = Gauge("gateway_approvals_pending", "Runs that wait for a verdict.", registry=self.registry)
         self.in_doubt = Gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.", registry=self.registry)
 
+    def proxied(self, provider: str) -> Proxied:
+        """Counts what is passed through to this provider."""
+        return Proxied(self, provider)
+
+    def model_label(self, model: str) -> str:
+        return self._model(model)
+
     def _start_at_zero(self, agent: str) -> None:
         self.started.labels(agent)
         self.active.labels(agent)
@@ -201,7 +211,7 @@ class Metrics:
         }
         for kind, count in kinds.items():
             self.tokens.labels(run.agent, model, kind).inc(count)
-        self.budget_faults.inc(event.fault is not None)
+        self.budget_faults.labels().inc(event.fault is not None)
         self.turn_seconds.labels(model).observe(event.ms / 1000)
         if progress := self._progress.get(run.id):
             self.overhead.labels().observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
@@ -224,3 +234,52 @@ class Metrics:
             self.duration.labels(run.agent, status).observe(run.driven.total_seconds() - progress.driven_seconds)
         if event.status is Status.BUDGET_EXCEEDED and run.limits.max_budget_usd is not None:
             self.overshoot.labels().observe(float(run.spent_usd - run.limits.max_budget_usd))
+
+
+PROXY = "proxy"
+"""What the label `agent` says of requests that are passed through: no run is made of them."""
+
+
+class Counters(Struct, frozen=True):
+    """The series of one model, looked up once."""
+
+    cost: Counter
+    prompt: Counter
+    completion: Counter
+    cached: Counter
+    reasoning: Counter
+    seconds: Histogram
+
+
+class Proxied:
+    """Counts requests that are passed through to one provider."""
+
+    def __init__(self, metrics: Metrics, provider: str) -> None:
+        self._metrics = metrics
+        self._requests = {
+            outcome: metrics.requests.labels(provider, outcome) for outcome in ("ok", "refused", "unavailable", "lost")
+        }
+        self._models: dict[str, Counters] = {}
+
+    def passed(self, model: str, outcome: str, usage: Usage, cost_usd: Decimal, seconds: float) -> None:
+        self._requests[outcome].inc()
+        counters = self._of(self._metrics.model_label(model))
+        counters.cost.inc(float(cost_usd))
+        counters.prompt.inc(usage.prompt_tokens)
+        counters.completion.inc(usage.completion_tokens)
+        counters.cached.inc(usage.cached_tokens)
+        counters.reasoning.inc(usage.reasoning_tokens)
+        counters.seconds.observe(seconds)
+
+    def _of(self, model: str) -> Counters:
+        known = self._models.get(model)
+        if known is None:
+            known = self._models[model] = Counters(
+                cost=self._metrics.cost.labels(PROXY, model),
+                prompt=self._metrics.tokens.labels(PROXY, model, "prompt"),
+                completion=self._metrics.tokens.labels(PROXY, model, "completion"),
+                cached=self._metrics.tokens.labels(PROXY, model, "cached"),
+                reasoning=self._metrics.tokens.labels(PROXY, model, "reasoning"),
+                seconds=self._metrics.turn_seconds.labels(model),
+            )
+        return known

@@ -12,9 +12,10 @@ from typing import TypeVar
 from gateway.adapters.dotted import CannotLoad, make_importable
 from gateway.adapters.predicates import predicate_of
 from gateway.adapters.tools.functions import function_tool
+from gateway.adapters.tools.http import http_tool
 from gateway.adapters.tools.notes import Notes
 from gateway.adapters.tools.sample import write_workspace
-from gateway.adapters.tools.settings import FunctionSettings
+from gateway.adapters.tools.settings import HttpSettings, ToolSettings
 from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.workspace import Workspace
 from gateway.config import AgentConfig, Config, ConfigError
@@ -36,14 +37,14 @@ def toolsets(config: Config, more: Mapping[str, Tool] = NO_TOOLS) -> dict[str, d
 
 
 def loaded_tools(config: Config) -> dict[str, Tool]:
-    """The functions of `[tools]`. Raises ConfigError naming the one that cannot be used."""
+    """The functions and addresses of `[tools]`. Raises ConfigError naming the one that cannot be used."""
     if config.tools:
         make_importable(config.python_path)
     return {name: named(f"tools.{name}", partial(tool_of, name, each)) for name, each in config.tools.items()}
 
 
-def tool_of(name: str, settings: FunctionSettings) -> Tool:
-    tool = function_tool(name, settings)
+def tool_of(name: str, settings: ToolSettings) -> Tool:
+    tool = http_tool(name, settings) if isinstance(settings, HttpSettings) else function_tool(name, settings)
     if problem := check_schema(tool.spec.parameters):
         raise CannotLoad(f"parameters is no JSON Schema: {problem}.")
     return tool

@@ -57,6 +57,8 @@ def waiting_for_verdict(run: Run) -> list[Call]:
 def next_steps(run: Run) -> UseTools | Stop | None:
     """The next calls that may go together: neighbours that only read. A write goes alone, a verdict holds up what is
     behind it, and calls that the client runs hold up nothing until all else is done."""
+    if run.conversation is not None:
+        return for_client(run)
     batch: list[Step] = []
     keys: set[str] = set()
     theirs: list[str] = []
@@ -81,6 +83,12 @@ def next_steps(run: Run) -> UseTools | Stop | None:
     if batch:
         return UseTools(tuple(batch))
     return Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs))) if theirs else None
+
+
+def for_client(run: Run) -> Stop | None:
+    """In a conversation the client has a loop of its own, and all calls are its: valid or not, known to us or not."""
+    theirs = tuple(call.id for call in outstanding(run))
+    return Stop(Status.INTERRUPTED, ToolOutputs(theirs)) if theirs else None
 
 
 def next_step(run: Run, call: Call, reserved: Decimal = ZERO) -> Step | Stop:

@@ -37,13 +37,20 @@ def expected_usage(run: Run) -> Usage:
 def bytes_since_last_reply(run: Run) -> int:
     """UTF-8 bytes of the request that no reply has counted yet; for the first request that is all of it."""
     added = sum(len(encode(message)) for message in after_last_reply(run))
-    return added if run.turns else added + len(encode(run.tools))
+    if counted(run):
+        return added
+    return added + len(encode(run.tools)) + (len(encode(run.params)) if run.params else 0)
+
+
+def counted(run: Run) -> bool:
+    """Whether a reply has counted the transcript, up to itself. Not so where the client has put it together since."""
+    return run.turns > 0 and run.last_usage.prompt_tokens > 0
 
 
 def after_last_reply(run: Run) -> Iterator[Message]:
     """The messages that no reply has counted yet. Only the end of the transcript is looked at."""
     for message in reversed(run.messages):
-        if isinstance(message, Assistant) and run.turns:
+        if isinstance(message, Assistant) and counted(run):
             return
         yield message
 
@@ -79,8 +86,8 @@ def reply_cap(run: Run) -> ReplyCap | None:
 
 
 def worst_prompt_tokens(run: Run) -> int:
-    reply = len(encode(last_reply(run))) if run.turns else 0
-    around = 0 if run.turns else TOOL_MARGIN_TOKENS * len(run.tools) + len(run.messages)
+    reply = len(encode(last_reply(run))) if counted(run) else 0
+    around = 0 if counted(run) else TOOL_MARGIN_TOKENS * len(run.tools) + len(run.messages)
     return run.last_usage.prompt_tokens + reply + bytes_since_last_reply(run) + around + PROMPT_MARGIN_TOKENS
 
 

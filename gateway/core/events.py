@@ -46,6 +46,8 @@ class RunStarted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run
     parent: Parent | None = None
     stop_rules: StopRules = StopRules()
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+    conversation: str | None = None
     version: int
     time: datetime
 
@@ -153,11 +155,26 @@ class VerdictGiven(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="v
     time: datetime
 
 
-class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """The run is driven again. A `recovery` follows the death of the process that drove it."""
+class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client sent to go on: the first `keep` messages of the transcript stay, and `messages` follow. None is no
+    change."""
 
-    cause: Literal["resume", "verdict", "settlement", "recovery"]
+    keep: int
+    messages: tuple[Message, ...] = ()
+    tools: tuple[ToolSpec, ...] | None = None
+    params: dict[str, Any] | None = None
+    model: str | None = None
+    price: Price | None = None
+    stream: bool | None = None
+
+
+class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """The run is driven again. A `recovery` follows the death of the process that drove it; with a `message` the client
+    went on with it."""
+
+    cause: Literal["resume", "verdict", "settlement", "recovery", "message"]
     limits: Limits | None = None
+    said: Said | None = None
     time: datetime
 
 

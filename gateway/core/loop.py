@@ -111,6 +111,8 @@ def start(run_id: str, event: e.Event) -> Run:
         parent=event.parent,
         stop_rules=event.stop_rules,
         metadata=event.metadata,
+        params=event.params,
+        conversation=event.conversation,
         created_at=event.time,
         updated_at=event.time,
         driven_since=event.time,
@@ -163,6 +165,7 @@ def turned(run: Run, event: e.Turn) -> dict[str, Any]:
         "messages": (*run.messages, event.message),
         "usage": run.usage.plus(usage),
         "last_usage": usage,
+        "finish": event.finish,
         "cost_usd": event.cost_usd,
         "unconfirmed_cost_usd": event.unconfirmed_usd,
         "recoveries": 0,
@@ -236,6 +239,19 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "tally": run.tally if recovery else Tally(resumed_at_turn=run.turns),
         "recoveries": run.recoveries + 1 if recovery else 0,
         "resumed_by": run.resumed_by if recovery else event.cause,
+        **({} if event.said is None else went_on(run, event.said)),
+    }
+
+
+def went_on(run: Run, said: e.Said) -> dict[str, Any]:
+    """Where the client put the transcript together itself, no reply has counted it yet."""
+    added = said.keep == len(run.messages) and not any(isinstance(message, Assistant) for message in said.messages)
+    given = {name: getattr(said, name) for name in ("tools", "params", "model", "price", "stream")}
+    return {
+        "messages": (*run.messages[: said.keep], *said.messages),
+        "last_usage": run.last_usage if added else Usage(),
+        "output": "",
+        **{name: value for name, value in given.items() if value is not None},
     }
 
 

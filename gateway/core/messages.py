@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Content = str | list[dict[str, Any]]
 
@@ -20,12 +20,14 @@ class ToolCall(Struct, frozen=True):
     function: Function
 
 
-class System(Struct, frozen=True, tag_field="role", tag="system"):
+class System(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="system"):
     content: Content
+    name: str | None = None
 
 
-class Developer(Struct, frozen=True, tag_field="role", tag="developer"):
+class Developer(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="developer"):
     content: Content
+    name: str | None = None
 
 
 class User(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
@@ -34,16 +36,17 @@ class User(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"
 
 
 class Assistant(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
-    content: Content | None
+    content: Content | None = field(default_factory=lambda: None)  # sent also where it is null
     tool_calls: tuple[ToolCall, ...] = ()
     refusal: str | None = None
     reasoning_content: str | None = None
+    name: str | None = None
 
 
 class Tool(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
     tool_call_id: str
-    name: str | None
-    content: Content
+    name: str | None = None
+    content: Content = field(default_factory=lambda: "")  # sent also where it is empty
 
 
 Message = System | Developer | User | Assistant | Tool

@@ -35,7 +35,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `cacheable`: the same arguments give the same answer until something writes. `idempotent`: takes an idempotency key,
     so that running one call twice has one effect. `client_side`: the client runs it and posts the output. `subagent`: a
-    run of that agent answers the call and may spend up to `budget_usd`.
+    run of that agent answers the call and may spend up to `budget_usd`. `strict`: the provider holds the model to the
+    schema.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subagent: str | None = None
     budget_usd: Decimal | None = None
     timeout_seconds: float | None = None
+    strict: bool | None = None
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
@@ -214,8 +216,12 @@ class Parent(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The state of a run: the fold of its events. `resumed_by` is what made it go on last, recoveries aside. Of
-    `cost_usd`, `delegated_cost_usd` was spent by subagents' runs."""
+    """The state of a run: the fold of its events.
+
+    `params` are fields of the request to the provider beyond those that we know. `conversation`: the client keeps a
+    loop of its own, and each of its requests is a turn: it runs all calls, and may go on after an answer. `resumed_by`
+    is what made it go on last, recoveries aside. Of `cost_usd`, `delegated_cost_usd` was spent by subagents' runs.
+    """
 
     id: str
     agent: str
@@ -234,6 +240,8 @@ class Run(Struct, frozen=True, kw_only=True):
     parent: Parent | None = None
     stop_rules: StopRules = StopRules()
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+    conversation: str | None = None
 
     status: Status = Status.RUNNING
     interruption: Interruption | None = None
@@ -245,6 +253,7 @@ class Run(Struct, frozen=True, kw_only=True):
     tool_runs: int = 0
     usage: Usage = Usage()
     last_usage: Usage = Usage()
+    finish: str | None = None
     cost_usd: Decimal = ZERO
     delegated_cost_usd: Decimal = ZERO
     unconfirmed_cost_usd: Decimal = ZERO

@@ -72,6 +72,10 @@ def operation(route: Route, refs: dict[type, Any]) -> dict[str, Any]:
             "description": "What was wrong and what to do.",
             "content": {PROBLEM_JSON: {"schema": refs[Problem]}},
         }
+    if route.passes_errors:
+        described["responses"]["default"] = {"description": "The provider's own error.", "content": {"*/*": {}}}
+        for status in route.errors:
+            described["responses"][str(status)]["content"][JSON] = {"schema": {}}
     if route.body:
         described["requestBody"] = {
             "required": route.body_required,

@@ -9,6 +9,10 @@ from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from gateway.core.statistics import Report
+from gateway.edge.openai.chat import ChatRoutes
+from gateway.edge.openai.responses.routes import ResponsesRoutes
+from gateway.edge.openai.responses.wire import Response, ResponsesRequest
+from gateway.edge.openai.wire import ChatRequest, Completion, Model, ModelList
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.stats_routes import DAYS, DAYS_MAX, StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
@@ -26,7 +30,7 @@ class Param(Struct, frozen=True):
 
 class Route(Struct, frozen=True, kw_only=True):
     """`answers` are the successful statuses and their bodies, a type or media types; `errors` the others that a client
-    may see."""
+    may see. `passes_errors`: those of the provider come through as they are, whatever they are."""
 
     method: str
     path: str
@@ -36,6 +40,7 @@ class Route(Struct, frozen=True, kw_only=True):
     body_required: bool = True
     answers: dict[int, Any]
     errors: tuple[int, ...] = ()
+    passes_errors: bool = False
     params: tuple[Param, ...] = ()
 
 
@@ -58,6 +63,14 @@ STATUS = Param(
 AGENT = Param("agent", "Only runs of this agent.", {"type": "string"})
 CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
 LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": 200})
+
+CONVERSATION = Param(
+    "X-Gateway-Conversation",
+    "Makes one run of all requests under this name: caps, budget, trace and stop reason for the client's own loop.",
+    {"type": "string"},
+    "header",
+)
+RUN_ID = Param("X-Run-Id", "Join this run, and be answered when it has stopped again.", {"type": "string"}, "header")
 
 COMMAND_ERRORS = (400, 404, 409, 413, 503)
 
@@ -136,6 +149,48 @@ def stats_routes(stats: StatsRoutes) -> list[Route]:
             errors=(400, 503),
             params=(Param("days", "How many days, the last of which is today (UTC).", days),),
         )
+    ]
+
+
+def openai_routes(chat: ChatRoutes, responses: ResponsesRoutes) -> list[Route]:
+    return [
+        Route(
+            method="POST",
+            path="/v1/chat/completions",
+            handler=chat.chat,
+            about="OpenAI's chat completions: an agent's name as the model runs it; other models pass through.",
+            body=ChatRequest,
+            answers={200: Completion},
+            errors=(400, 404, 409, 413, 422, 429, 502, 503),
+            passes_errors=True,
+            params=(KEY, CONVERSATION, RUN_ID),
+        ),
+        Route(
+            method="POST",
+            path="/v1/responses",
+            handler=responses.create,
+            about="OpenAI's responses: of an agent, or of a model in a conversation that is known by its responses.",
+            body=ResponsesRequest,
+            answers={200: Response},
+            errors=(400, 404, 409, 413, 422, 429, 502, 503),
+            params=(KEY, CONVERSATION, RUN_ID),
+        ),
+        Route(
+            method="GET",
+            path="/v1/models",
+            handler=chat.models,
+            about="The agents, and the provider's models.",
+            answers={200: ModelList},
+            errors=(503,),
+        ),
+        Route(
+            method="GET",
+            path="/v1/models/{model}",
+            handler=chat.model,
+            about="One agent or model.",
+            answers={200: Model},
+            errors=(404, 503),
+        ),
     ]
 
 

@@ -7,16 +7,23 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import field as with_default
 from msgspec.structs import asdict, replace
 
 from gateway.core.commands import RaisedLimits, check_limits, with_limits
+from gateway.core.conversation import Word
 from gateway.core.errors import BadRequest, CannotRun
 from gateway.core.events import VERSION, RunStarted
 from gateway.core.messages import Assistant, Developer, Message, System, Tool, User
 from gateway.core.pricing import Price
 from gateway.core.run import Limits, Policies, StopRules, ToolSpec
 from gateway.service.checking import check_schema
+
+CONVERSATION = "conversation"
+"""What metrics and lists call the agent of a run whose client has a loop of its own."""
+
+RUN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
 
@@ -26,7 +33,7 @@ class FunctionDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}(?!\n)$")]
     description: str = ""
-    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] = with_default(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool | None = None
 
 
@@ -63,7 +70,8 @@ class ChangedStopRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Start a run of an agent, or of the default agent with another model, system prompt or set of tools.
 
-    `tools` takes names of the agent's own tools, and definitions of tools that the client runs itself.
+    `tools` takes names of the agent's own tools, and definitions of tools that the client runs itself. `params` are
+    further fields of each request to the provider, such as temperature, seed or response_format.
     """
 
     input: Text | Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
@@ -77,6 +85,7 @@ class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = None
     cancel_on_disconnect: bool = False
     metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
+    params: Annotated[dict[str, Any], Meta(max_length=64)] = {}
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -112,6 +121,12 @@ class Agents:
         self._provider = provider
         self._predicates = predicates
 
+    def tools_of(self, name: str) -> tuple[ToolSpec, ...]:
+        return self._agent(name).tools
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._agents
+
     @property
     def names(self) -> list[str]:
         return list(self._agents)
@@ -134,6 +149,25 @@ class Agents:
             price=self.price_of(model),
             stream=stream if order.stream is None else order.stream,
             metadata=dict(order.metadata),
+            params=check_params(order.params),
+            version=VERSION,
+            time=now,
+        )
+
+    def conversation_event(self, name: str, word: Word, limits: Limits, now: datetime) -> RunStarted:
+        """The beginning of a conversation with a model of the provider's."""
+        return RunStarted(
+            agent=CONVERSATION,
+            model=word.model,
+            provider=self._provider,
+            messages=word.messages,
+            tools=word.tools,
+            limits=check_limits(with_limits(limits, word.limits)),
+            policies=Policies(dedupe="off"),
+            price=word.price,
+            stream=word.stream,
+            params=word.params,
+            conversation=name,
             version=VERSION,
             time=now,
         )
@@ -163,6 +197,15 @@ class Agents:
         return self._prices[max(matching, key=len)]
 
 
+def check_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Raises BadRequest for a field that the run itself fills in."""
+    for name in RUN_FIELDS & params.keys():
+        raise BadRequest(f"params.{name}: the run says what that is.", param=f"params.{name}")
+    if params.get("n") not in (None, 1):
+        raise BadRequest("params.n: a run goes on with one reply, so n must be 1.", param="params.n")
+    return params
+
+
 def require_known(names: tuple[str, ...] | UnsetType, known: Collection[str], param: str, noun: str) -> None:
     for name in names or ():
         if name not in known:
@@ -184,11 +227,11 @@ def transcript(order: StartRun, agent: Agent) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def check_transcript(messages: list[Message]) -> None:
+def check_transcript(messages: list[Message], field: str = "input") -> None:
     """Raises BadRequest for a history that no provider would take: calls without answers, answers without calls."""
     unanswered: set[str] = set()
     for position, message in enumerate(messages):
-        where = f"input[{position}]"
+        where = f"{field}[{position}]"
         if isinstance(message, Tool):
             if message.tool_call_id not in unanswered:
                 raise BadRequest(f"{where} answers {message.tool_call_id}, which nobody called.", param=where)
@@ -198,7 +241,7 @@ def check_transcript(messages: list[Message]) -> None:
         if isinstance(message, Assistant):
             unanswered = {call.id for call in message.tool_calls}
     if unanswered or not isinstance(messages[-1], User | Tool):
-        raise BadRequest("the last message must be the user's, or the last answer to a tool call.", param="input")
+        raise BadRequest("the last message must be the user's, or the last answer to a tool call.", param=field)
 
 
 def chosen_tools(wanted: list[str | ToolDefinition] | None, agent: Agent) -> tuple[ToolSpec, ...]:
@@ -218,6 +261,10 @@ def chosen_tool(tool: str | ToolDefinition, agent: Agent, where: str) -> ToolSpe
                 return spec
         known = ", ".join(spec.name for spec in agent.tools) or "none"
         raise CannotRun(f"agent {agent.name} has no tool {tool}: it has {known}.", param=where)
+    return chosen_client_tool(tool, where)
+
+
+def chosen_client_tool(tool: ToolDefinition, where: str) -> ToolSpec:
     if problem := check_schema(tool.function.parameters):
         raise BadRequest(f"{where}.function.parameters is no JSON Schema: {problem}.", param=where)
     return ToolSpec(
@@ -225,4 +272,5 @@ def chosen_tool(tool: str | ToolDefinition, agent: Agent, where: str) -> ToolSpe
         description=tool.function.description,
         parameters=tool.function.parameters,
         client_side=True,
+        strict=tool.function.strict,
     )

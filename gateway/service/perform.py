@@ -22,6 +22,7 @@ from gateway.core.calls import Answer, Execute, Step, UseTools, waiting_for_verd
 from gateway.core.errors import ProviderError, ProviderRefused, ToolFailed
 from gateway.core.estimates import expected_usage
 from gateway.core.loop import Action, AskModel, Rest, decide
+from gateway.core.messages import ToolCall
 from gateway.core.ports import Reply, Sending
 from gateway.core.pricing import cost, total
 from gateway.core.run import Call, ProviderDown, Run, Status
@@ -147,12 +148,17 @@ def turn(run: Run, reply: Reply, asked: AskModel, unconfirmed: Decimal, now: dat
         max_tokens=asked.max_tokens,
         fault=overcharge(turn_cost, asked),
         message=reply.message,
-        checks=tuple(check(call, run.tools) for call in reply.message.tool_calls),
+        checks=tuple(checked(call, run) for call in reply.message.tool_calls),
         ms=round(reply.ms, 3),
         first_token_ms=reply.first_token_ms,
         provider_ms=reply.provider_ms,
         time=now,
     )
+
+
+def checked(call: ToolCall, run: Run) -> e.Check:
+    """In a conversation the client judges the calls: they are its own."""
+    return e.Check(None) if run.conversation is not None else check(call, run.tools)
 
 
 def overcharge(turn_cost: Decimal, asked: AskModel) -> str | None:

@@ -8,6 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
 from weakref import WeakValueDictionary
 
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
@@ -123,6 +124,10 @@ class Runs:
         return await self._settle(
             run_id, outputs[0].call_id, lambda run: commands.tool_outputs(run, outputs, self._ports.clock())
         )
+
+    async def go_on(self, run_id: str, words: Callable[[Run, datetime], list[Event]]) -> Run:
+        """What a client says to a run, as events, by the functions of `core.conversation`."""
+        return await self._command(run_id, lambda run: words(run, self._ports.clock()))
 
     async def _settle(self, run_id: str, call_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
         """The command goes to the run whose call it is; those above it that waited for it go on too."""

@@ -30,10 +30,18 @@ EXAMPLES = 60
 ALL = list(HealthCheck)
 RUN = "/v1/runs/{run_id}"
 WITH_INPUT = [
+    *("POST /v1/chat/completions", "POST /v1/responses"),
     *("POST /v1/runs", "GET /v1/runs", f"GET {RUN}", f"GET {RUN}/events"),
     *(f"POST {RUN}/{command}" for command in ("approve", "reject", "resume", "cancel", "tool_outputs")),
 ]
-WITHOUT_INPUT = ["GET /metrics", "GET /healthz", "GET /readyz", "GET /openapi.json"]
+WITHOUT_INPUT = [
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "GET /metrics",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /openapi.json",
+]
 TRIED = [
     *((each, GenerationMode.POSITIVE) for each in (*WITH_INPUT, *WITHOUT_INPUT)),
     *((each, GenerationMode.NEGATIVE) for each in WITH_INPUT),

@@ -14,11 +14,12 @@ from contextlib import suppress
 
 import aiohttp
 import tenacity
-from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientResponse, ClientSession
 from multidict import CIMultiDict
 
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.assembling import Assembling, SseReply, plain_reply
+from gateway.adapters.providers.attempts import attempts, timeout_of
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
@@ -57,12 +58,8 @@ class OpenAIModel:
         self._headers_of = headers_of
         self._settings = settings
         self._bodies = Bodies(settings.extra_body, cap_name=settings.cap_name)
-        self._headers = _headers(settings)
-        self._timeout = ClientTimeout(
-            total=settings.total_timeout_seconds,
-            sock_connect=settings.connect_timeout_seconds,
-            sock_read=settings.read_timeout_seconds,
-        )
+        self._headers = make_headers(settings)
+        self._timeout = timeout_of(settings)
 
     async def ask(
         self, run: Run, on_delta: OnDelta | None, max_tokens: int | None = None
@@ -102,17 +99,8 @@ class OpenAIModel:
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def _attempts(self) -> tenacity.AsyncRetrying:
-        """A new one each time: tenacity keeps the state of an iteration in the object."""
-        settings = self._settings
-        backoff = tenacity.wait_random_exponential(settings.backoff_seconds, settings.backoff_max_seconds)
-        limit = settings.retry_after_max_seconds
-        return tenacity.AsyncRetrying(
-            sleep=asyncio.sleep,
-            stop=tenacity.stop_after_attempt(settings.retries_max + 1),
-            wait=lambda state: max(backoff(state), _asked_to_wait(state)),
-            retry=tenacity.retry_if_exception(lambda error: failures.worth_retrying(error, limit)),
-            reraise=True,
-        )
+        limit = self._settings.retry_after_max_seconds
+        return attempts(self._settings, lambda error: failures.worth_retrying(error, limit))
 
     async def _attempt(self, run: Run, body: bytes, failed: list[Failed], on_delta: OnDelta | None) -> Reply:
         clock = _Clock()
@@ -230,7 +218,7 @@ class _Clock:
             self.first_token_ms = self.ms()
 
 
-def _headers(settings: ProviderSettings) -> CIMultiDict[str]:
+def make_headers(settings: ProviderSettings) -> CIMultiDict[str]:
     headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "agent-sidecar"})
     if settings.api_key:
         headers["Authorization"] = f"Bearer {settings.api_key}"
@@ -254,18 +242,13 @@ def _sending(attempt: int, failed: list[Failed]) -> Sending:
     return Sending(attempt, lost=failed[-1].lost, after=str(failed[-1]))
 
 
-def _asked_to_wait(state: tenacity.RetryCallState) -> float:
-    failure = state.outcome.exception() if state.outcome else None
-    return (failure.retry_after_seconds or 0.0) if isinstance(failure, Failed) else 0.0
-
-
 async def _raise_for_status(response: ClientResponse) -> None:
     if 200 <= response.status < 300:
         return
-    raise failures.answered(response.status, response.headers, await _beginning(response))
+    raise failures.answered(response.status, response.headers, await beginning(response))
 
 
-async def _beginning(response: ClientResponse) -> bytes:
+async def beginning(response: ClientResponse) -> bytes:
     """As much of an error's body as is wanted. The status says enough if it does not arrive."""
     beginning = bytearray()
     with suppress(aiohttp.ClientError, TimeoutError):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from gateway.core import codec
 from gateway.core.messages import Message
@@ -14,12 +14,16 @@ from gateway.core.run import Run, ToolSpec
 
 RUNS_MAX = 1024
 BYTES_MAX = 64 * 1024 * 1024
+CAPS = ("max_completion_tokens", "max_tokens")
+OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", *CAPS})
+FREE_CHOICES = (None, "auto", "none")
 
 
 class FunctionDefinition(Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
+    strict: bool | UnsetType = UNSET
 
 
 class ToolDefinition(Struct, frozen=True, kw_only=True):
@@ -30,7 +34,12 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
 
 
 def definitions(tools: tuple[ToolSpec, ...]) -> list[ToolDefinition]:
-    return [ToolDefinition(function=FunctionDefinition(tool.name, tool.description, tool.parameters)) for tool in tools]
+    return [ToolDefinition(function=definition(tool)) for tool in tools]
+
+
+def definition(tool: ToolSpec) -> FunctionDefinition:
+    strict = UNSET if tool.strict is None else tool.strict
+    return FunctionDefinition(tool.name, tool.description, tool.parameters, strict)
 
 
 class _Encoded:
@@ -80,7 +89,8 @@ class Bodies:
         self._last_tools: tuple[ToolSpec, ...] = ()
         self._last_tools_json = b""
         self._max_tokens: int | None = extra_body.get("max_tokens")
-        self._cap_name = codec.encode(cap_name)
+        self._cap_name = cap_name
+        self._ours = OURS | extra_body.keys()
         extra_body = {name: value for name, value in extra_body.items() if name != "max_tokens"}
         plain = {"stream": False}
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
@@ -90,7 +100,9 @@ class Bodies:
 
     def build(self, run: Run, *, stream: bool, max_tokens: int | None = None) -> bytes:
         encoded = self._up_to_date(run)
-        caps = [cap for cap in (max_tokens, self._max_tokens) if cap is not None]
+        params, asked = self._params(run)
+        cap_name = next(iter(asked), self._cap_name)
+        caps = [cap for cap in (max_tokens, self._max_tokens, *asked.values()) if cap is not None]
         return b"".join(
             (
                 b'{"model":',
@@ -99,10 +111,22 @@ class Bodies:
                 encoded.messages,
                 b"]",
                 encoded.tools_json,
-                b",%b:%d" % (self._cap_name, min(caps)) if caps else b"",
+                b',"%b":%d' % (cap_name.encode(), min(caps)) if caps else b"",
+                b"," + self._encode(params)[1:-1] if params else b"",
                 self._streamed_end if stream else self._plain_end,
             )
         )
+
+    def _params(self, run: Run) -> tuple[dict[str, Any], dict[str, int]]:
+        """The fields that the client gave, but not over the operator's; and its caps on a reply's tokens by name. In a
+        loop that goes on by itself a tool is forced once, or there would be no end."""
+        if not run.params:
+            return {}, {}
+        params = {name: value for name, value in run.params.items() if name not in self._ours}
+        if run.turns and run.conversation is None and params.get("tool_choice") not in FREE_CHOICES:
+            params.pop("tool_choice", None)
+        asked = {name: cap for name in CAPS if isinstance(cap := run.params.get(name), int)}
+        return params, asked
 
     def _up_to_date(self, run: Run) -> _Encoded:
         encoded = self._known.pop(run.id, None)

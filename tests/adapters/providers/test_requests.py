@@ -139,6 +139,7 @@ class _Stub(msgspec.Struct):
     model: str
     messages: tuple[Any, ...]
     tools: tuple[Any, ...]
+    params: dict[str, Any] = {}
 
 
 def test_an_extra_field_may_switch_off_what_a_provider_refuses(make_run: Any) -> None:

@@ -1,0 +1,169 @@
+"""Sends requests to the provider as they came, and brings back its replies as they are. It prices nothing.
+
+A request is sent again only while nothing of a reply has come and the provider says that it did nothing, or was never
+reached. A reply that was lost may be billed, and whether to pay for another is the client's to say.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator, Mapping
+
+import aiohttp
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
+
+from gateway.adapters.providers import failures
+from gateway.adapters.providers.attempts import attempts, timeout_of
+from gateway.adapters.providers.failures import Failed
+from gateway.adapters.providers.openai import BYTES_BODY_MAX, beginning, make_headers
+from gateway.adapters.providers.passing import PassingStream, Seen, look_at_plain
+from gateway.adapters.providers.settings import ProviderSettings
+from gateway.core.errors import ProviderError
+from gateway.core.pricing import Usage
+
+PASSED_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-request-id"})
+PASSED_PREFIXES = ("openai-", "x-ratelimit-")
+EVENT_STREAM = "text/event-stream"
+
+
+class Answered(Failed):
+    """The provider answered with an HTTP error, which is passed on if asking again does not help."""
+
+    def __init__(self, failure: Failed, reply: Forwarded) -> None:
+        Exception.__init__(self, str(failure))
+        self.__dict__.update(failure.__dict__)
+        self.reply = reply
+
+
+class Forwarded:
+    """One answer of the provider's. Whoever has it reads it, and closes it."""
+
+    def __init__(self, response: ClientResponse, settings: ProviderSettings, body: bytes | None = None) -> None:
+        self.status = response.status
+        self.headers = passed_on(response.headers)
+        self.streams = response.content_type == EVENT_STREAM and body is None
+        self._response = response
+        self._settings = settings
+        self._body = body
+        self._seen = Seen()
+
+    def usage(self, request_bytes: int) -> Usage:
+        return self._seen.usage(request_bytes)
+
+    def close(self) -> None:
+        """What is half read is cut off: the provider need not go on."""
+        self._response.close()
+
+    async def read(self) -> bytes:
+        """A reply in one piece. Raises ProviderError if it is not whole."""
+        if self._body is not None:
+            return self._body
+        try:
+            data = await self._response.read()
+            self._seen = look_at_plain(data)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._concluded(failures.unanswered(error)) from error
+        except Failed as failure:
+            raise self._concluded(failure) from failure
+        return data
+
+    async def events(self, *, hide_usage: bool) -> AsyncGenerator[bytes, None]:
+        """A stream, whole events at a time. Raises ProviderError where it breaks off, behind what came before."""
+        stream = PassingStream(hide_usage=hide_usage)
+        self._seen = stream.seen
+        broke: Failed | None = None
+        try:
+            async for data in self._response.content.iter_any():
+                passed, broke = stream.feed(data)
+                if passed:
+                    yield passed
+                if broke is not None:
+                    break
+        except (aiohttp.ClientError, TimeoutError) as error:
+            broke = None if stream.done else failures.unanswered(error)
+        if broke is None:
+            passed, broke = stream.end()
+            if passed:
+                yield passed
+        if broke is not None:
+            raise self._concluded(broke) from broke
+
+    def _concluded(self, failure: Failed) -> ProviderError:
+        return failures.concluded([failure], self._settings.retry_after_max_seconds)
+
+
+class Forwarder:
+    """Satisfies `edge.openai.proxy.Upstream`. The session is the caller's, to share and to close."""
+
+    def __init__(self, session: ClientSession, settings: ProviderSettings) -> None:
+        self._session = session
+        self._settings = settings
+        self._headers = make_headers(settings)
+        self._headers["Accept-Encoding"] = "identity"
+        self._timeout: ClientTimeout = timeout_of(settings)
+
+    async def send(self, path: str, body: bytes, headers: Mapping[str, str]) -> Forwarded:
+        """The provider's answer, whatever its status. Raises ProviderError if there is none."""
+        failed: list[Failed] = []
+        try:
+            return await self._attempt(path, body, headers, failed)
+        except Failed as first:
+            return await self._again(path, body, headers, failed, first)
+
+    async def _again(
+        self, path: str, body: bytes, headers: Mapping[str, str], failed: list[Failed], first: Failed
+    ) -> Forwarded:
+        """Further attempts, with waits. What the provider answered to the last one is passed on."""
+        try:
+            async for attempt in attempts(self._settings, self._worth_again):
+                with attempt:
+                    if attempt.retry_state.attempt_number == 1:
+                        raise first
+                    return await self._attempt(path, body, headers, failed)
+        except Answered as last:
+            return last.reply
+        except Failed as last:
+            raise failures.concluded(failed, self._settings.retry_after_max_seconds) from last.__cause__
+        raise AssertionError("the last attempt returns or raises")
+
+    def _worth_again(self, error: BaseException) -> bool:
+        lost = isinstance(error, Failed) and error.lost
+        return not lost and failures.worth_retrying(error, self._settings.retry_after_max_seconds)
+
+    async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], failed: list[Failed]) -> Forwarded:
+        try:
+            return await self._exchange(path, body, headers, len(failed))
+        except Failed as failure:
+            failed.append(failure)
+            raise
+
+    async def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], retry: int) -> Forwarded:
+        sent = self._headers.copy()
+        sent.update(headers)
+        if retry:
+            sent["X-Attempt"] = str(retry)
+        try:
+            response = await self._session.post(
+                self._settings.url(path),
+                data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
+                headers=sent,
+                timeout=self._timeout,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise failures.unanswered(error) from error
+        if 200 <= response.status < 300:
+            return Forwarded(response, self._settings)
+        async with response:
+            said = await beginning(response)
+        answer = Forwarded(response, self._settings, said)
+        raise Answered(failures.answered(response.status, response.headers, said), answer)
+
+
+def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """What a reply's headers say to a client of the API: not what they say of this one connection."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if (lower := name.lower()) in PASSED_HEADERS or lower.startswith(PASSED_PREFIXES)
+    }
