@@ -24,13 +24,15 @@ from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavaila
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
+from gateway.edge.console_routes import ConsoleRoutes
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, register, run_routes, system_routes
+from gateway.edge.routes import Route, console_routes, register, run_routes, system_routes
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
 from gateway.service.agents import Agents
+from gateway.service.changes import Changes
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
@@ -105,13 +107,13 @@ async def assembled(
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
         model = OpenAIModel(await stack.enter_async_context(make_session(settings)), settings)
-        feed, metrics = Feed(), Metrics([agent.name for agent in agents])
+        feed, changes, metrics = Feed(), Changes(), Metrics([agent.name for agent in agents])
         ports = Ports(
             log=store,
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(feed, metrics),
+            observers=(feed, changes, metrics),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(
@@ -133,7 +135,8 @@ async def assembled(
             answers=IdempotentAnswers(store),
             clock=utc_now,
         )
-        yield application(config, routes, system(metrics, store, model)), runs
+        console = ConsoleRoutes(agents=catalogue, changes=changes)
+        yield application(config, routes, system(metrics, store, model), console), runs
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
@@ -165,12 +168,14 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(config: Config, runs: RunRoutes, system: SystemRoutes) -> web.Application:
+def application(
+    config: Config, runs: RunRoutes, system: SystemRoutes, console: ConsoleRoutes
+) -> web.Application:
     app = web.Application(
         middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,
     )
-    routes: list[Route] = run_routes(runs)
+    routes: list[Route] = run_routes(runs) + console_routes(console)
     routes += system_routes(system, serve_openapi(routes, VERSION))
     register(app, routes)
     return app

@@ -8,9 +8,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
+from gateway.edge.console_routes import ConsoleRoutes
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.system_routes import SystemRoutes
-from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
+from gateway.edge.wire import AgentList, Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
 
 
 class Param(Struct, frozen=True):
@@ -119,6 +120,51 @@ def run_routes(runs: RunRoutes) -> list[Route]:
         command("resume", runs.resume, "Go on, with raised limits if a cap stopped it.", Resume, body_required=False),
         command("cancel", runs.cancel, "Stop a run that is driven or waits.", Cancel, body_required=False),
         command("tool_outputs", runs.tool_outputs, "Post what came back from calls made elsewhere.", PostOutputs),
+    ]
+
+
+def console_routes(console: ConsoleRoutes) -> list[Route]:
+    script = ("text/javascript", "text/css", "image/svg+xml")
+    return [
+        Route(
+            method="GET",
+            path="/v1/runs/changes",
+            handler=console.changes,
+            about="Which runs have changed, live: a hint to read the list again.",
+            answers={200: ("text/event-stream",)},
+            errors=(400, 429),
+        ),
+        Route(
+            method="GET",
+            path="/v1/agents",
+            handler=console.agents,
+            about="The configured agents with their limits and policies.",
+            answers={200: AgentList},
+            errors=(400,),
+        ),
+        Route(
+            method="GET",
+            path="/",
+            handler=console.index,
+            about="The console.",
+            answers={200: ("text/html",)},
+        ),
+        Route(
+            method="GET",
+            path="/console/{file}",
+            handler=console.file,
+            about="A file of the console.",
+            answers={200: script, 304: None},
+            errors=(404,),
+        ),
+        Route(
+            method="GET",
+            path="/console/modules/{file}",
+            handler=console.module,
+            about="A script of the console.",
+            answers={200: script, 304: None},
+            errors=(404,),
+        ),
     ]
 
 
