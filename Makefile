@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test check bench clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,10 @@ demo: $(BIN)/gateway            ## the published scenarios, beside the published
 
 test: $(BIN)/pytest             ## everything that must hold
 	$(BIN)/pytest
+
+bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
+	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/gateway bench overhead
 
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .

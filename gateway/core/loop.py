@@ -234,6 +234,7 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "inner": (),
         "tally": run.tally if recovery else Tally(resumed_at_turn=run.turns),
         "recoveries": run.recoveries + 1 if recovery else 0,
+        "resumed_by": run.resumed_by if recovery else event.cause,
     }
 
 

@@ -183,7 +183,7 @@ class Checkpoints:
     so that the log begins anew instead of growing for as long as there is always somebody writing.
     """
 
-    def __init__(self, connection: sqlite3.Connection, every_commits: int = 500) -> None:
+    def __init__(self, connection: sqlite3.Connection, every_commits: int = 1000) -> None:
         self._connection = connection
         self._every_commits = every_commits
         self._commits = 0
