@@ -8,13 +8,14 @@ const HEIGHT = 150;
 const LEFT = 40;
 const BOTTOM = 20;
 const TOP = 10;
+const LABEL = 52;
 const POINTS_MAX = 400;
 
 /** A ceiling for the axis that is a round number. */
 export function ceiling(value) {
   if (value <= 0) return 1;
   const size = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * size).find((round) => round >= value);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * size).find((round) => round >= value);
 }
 
 function frame(label, most, write, content, { width = WIDTH, height = HEIGHT } = {}) {
@@ -55,11 +56,11 @@ function thinned(points) {
 }
 
 /** One bar for each item: `{name, value, label, tip}`. */
-export function barChart(label, items, write, { width = 640 } = {}) {
+export function barChart(label, items, write, width) {
   const most = ceiling(Math.max(...items.map((item) => item.value), 0));
   const room = (width - LEFT - 4) / Math.max(items.length, 1);
   const bar = Math.min(room * 0.72, 46);
-  const every = Math.ceil(items.length / (width / 66));
+  const every = Math.ceil((items.length * LABEL) / width);
   return frame(label, most, write, items.map((item, at) => {
     const height = (item.value / most) * (HEIGHT - TOP - BOTTOM);
     const x = LEFT + 4 + at * room + (room - bar) / 2;

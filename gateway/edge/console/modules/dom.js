@@ -2,6 +2,7 @@
 // the page's policy would refuse it.
 
 const SVG = "http://www.w3.org/2000/svg";
+const STAND_IN = "stand-in";
 const LIVE = new Set(["value", "checked", "disabled", "open", "selected"]);
 const HANDLERS = ["onclick", "onsubmit", "oninput", "onchange", "onkeydown", "ontoggle"];
 
@@ -25,11 +26,11 @@ function set(node, name, value) {
 
 function nodes(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== "")
-    .map((child) => (child instanceof Node || child.build ? child : document.createTextNode(String(child))));
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
-/** A child that is only built again when its version has changed. */
-export const lazily = (key, version, build) => ({ key, version, build });
+/** A child that is only built again when its version has changed. Until then a stand-in takes its place. */
+export const lazily = (key, version, build) => Object.assign(document.createElement(STAND_IN), { key, version, build });
 
 /** Makes the children of `parent` these, keeping what is there: focus, selection and what was unfolded stay. */
 export function render(parent, ...children) {
@@ -62,13 +63,21 @@ function counterpart(wanted, at, keyed) {
 function brought(old, wanted) {
   if (wanted.build) {
     if (old && old.version === wanted.version) return old;
-    const node = brought(old, Object.assign(wanted.build(), { key: wanted.key }));
-    node.version = wanted.version;
-    return node;
+    return Object.assign(brought(old, built(wanted)), { version: wanted.version });
   }
-  if (!old || old.nodeName !== wanted.nodeName) return wanted;
+  if (!old || old.nodeName !== wanted.nodeName) return whole(wanted);
   if (old !== wanted) patch(old, wanted);
   return old;
+}
+
+const built = (standIn) => Object.assign(standIn.build(), { key: standIn.key });
+
+/** A tree that is new, without its stand-ins. */
+function whole(node) {
+  for (const standIn of node.querySelectorAll?.(STAND_IN) ?? []) {
+    standIn.replaceWith(Object.assign(built(standIn), { version: standIn.version }));
+  }
+  return node;
 }
 
 function patch(old, wanted) {

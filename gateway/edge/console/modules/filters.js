@@ -39,12 +39,10 @@ export function filterBar(params, agents) {
     if (event.key === "Enter" && /^run_\S+$/.test(event.target.value.trim())) location.hash = `#/runs/${encodeURIComponent(event.target.value.trim())}`;
   };
   return h("div", { class: "filters", role: "search", "aria-label": "Filter the runs" },
-    h("input", { type: "search", placeholder: "Search id, agent, model, reason", "aria-label": "Search", value: params.get("q") ?? "", oninput: search, onkeydown: enter }),
-    h("label", { class: "agent" },
-      h("span", { class: "unseen" }, "Agent"),
-      h("select", { onchange: (event) => change(params, "agent", event.target.value) },
-        h("option", { value: "", selected: !params.get("agent") }, "Every agent"),
-        agents.map((name) => h("option", { value: name, selected: params.get("agent") === name }, name)))),
+    h("input", { type: "search", placeholder: "Search", title: "In id, agent, model, status and reason of the runs that are loaded", "aria-label": "Search", value: params.get("q") ?? "", oninput: search, onkeydown: enter }),
+    h("select", { "aria-label": "Agent", onchange: (event) => change(params, "agent", event.target.value) },
+      h("option", { value: "", selected: !params.get("agent") }, "Every agent"),
+      agents.map((name) => h("option", { value: name, selected: params.get("agent") === name }, name))),
     h("div", { class: "views", role: "group", "aria-label": "Status" },
       VIEWS.map(([view, name]) => h("button", {
         type: "button",

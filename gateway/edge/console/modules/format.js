@@ -1,5 +1,6 @@
 // Figures, times and arguments as people read them.
 
+const ONE_LINE_MAX = 76;
 const WHOLE = new Intl.NumberFormat("en-US");
 
 export const number = (value) => WHOLE.format(value);
@@ -10,7 +11,7 @@ export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? 
 export function usd(value) {
   const amount = Number(value);
   if (!amount) return "$0";
-  if (amount >= 1) return `$${amount.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+  if (amount >= 0.1) return `$${amount.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: amount >= 1 ? 2 : 3 })}`;
   return `$${amount.toLocaleString("en-US", { maximumSignificantDigits: 3, maximumFractionDigits: 20 })}`;
 }
 
@@ -53,10 +54,19 @@ export function pretty(value) {
   }
 }
 
+/** JSON on one line where that is short, else with one member a line. */
+export function brief(value) {
+  const lines = pretty(value);
+  if (lines.length > 400 || lines === value) return lines;
+  const line = lines.replace(/\n\s*/g, " ").replace(/([[{]) | ([\]}])/g, "$1$2");
+  return line.length <= ONE_LINE_MAX && JSON.stringify(JSON.parse(line)) === JSON.stringify(JSON.parse(lines)) ? line : lines;
+}
+
 /** A message's text, whether it is a string or parts. */
 export function textOf(content) {
   if (!Array.isArray(content)) return content ?? "";
   return content.map((part) => part.text ?? `[${part.type}]`).join("");
 }
 
-export const shortId = (id) => (id.length > 18 ? `${id.slice(0, 12)}…${id.slice(-4)}` : id);
+/** The end of an id, which is where ids differ: they begin with the time. */
+export const shortId = (id) => id.slice(-8);

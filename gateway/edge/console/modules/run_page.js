@@ -23,6 +23,7 @@ class RunPage {
     this.run = null;
     this.trace = emptyTrace();
     this.seen = 0;
+    this.caughtUp = false;
     this.error = null;
     this.view = { all: false, fold: "auto", showAll: () => this.unhide() };
     this.draw = eachFrame(() => this.render());
@@ -105,11 +106,13 @@ class RunPage {
   render() {
     if (this.closed) return;
     if (this.error) return render(this.root, this.head(), h("p", { class: "problem", role: "alert" }, this.error.message));
-    if (!this.run) return render(this.root, this.head(), h("p", { class: "empty" }, "loading…"));
+    this.caughtUp ||= this.run !== null && this.seen >= this.run.events;
+    if (!this.caughtUp) return render(this.root, this.head(), h("p", { class: "empty" }, "loading…"));
     render(this.root, this.head(),
       h("div", { class: "run" },
-        h("div", { class: "story" }, this.outcome(), timeline(this.trace, this.view)),
-        sidebar(this.run, this.trace)));
+        this.outcome(),
+        sidebar(this.run, this.trace),
+        timeline(this.trace, this.view)));
   }
 
   head() {
@@ -138,7 +141,12 @@ class RunPage {
     return h("section", { class: `outcome ${kindOf(run)}`, "aria-label": "Why it stopped, and what next", key: "outcome" },
       h("p", { class: "why" }, run.why),
       run.output && run.status === "completed" && h("p", { class: "output" }, run.output),
-      run.next && h("p", { class: "next" }, run.next),
+      run.next && h("p", { class: "next" }, commandsIn(run.next)),
       actionsFor(run, this.trace, (words) => this.done(words)));
   }
 }
+
+const COMMAND = /(gateway (?:approve|reject|resume|settle) [^\s,]+(?: [^\s,]+:\d+:\d+)?(?: --[a-z-]+ [^\s,]+| OUTPUT)?)/;
+
+/** A sentence of the API's, with its commands set apart. */
+const commandsIn = (sentence) => sentence.split(COMMAND).map((part, at) => (at % 2 ? h("code", null, part) : part));

@@ -179,7 +179,7 @@ class RunsPage {
     return h("tr", { key: run.id, class: fresh ? "fresh" : null },
       h("td", { class: "status" }, pill(run)),
       h("th", { scope: "row", class: "id" },
-        h("a", { class: "open", href }, h("code", { title: run.id }, shortId(run.id))),
+        h("a", { class: "open", href }, h("code", { title: run.id }, run.id)),
         run.parent && h("span", { class: "tag", title: `asked for by ${run.parent.run_id}` }, "subagent")),
       h("td", { class: "agent" }, run.agent),
       h("td", { class: "model" }, run.model),

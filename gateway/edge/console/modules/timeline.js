@@ -1,7 +1,7 @@
 // Draws the timeline of a run from its trace: one block a turn, and between them what people and limits did.
 
 import { h, lazily } from "./dom.js";
-import { clock, duration, exactUsd, number, plural, pretty, textOf, usd } from "./format.js";
+import { brief, clock, duration, exactUsd, number, plural, textOf, usd } from "./format.js";
 import { kindOf, sign, wordsOf } from "./status.js";
 import { childIdOf, toolOf } from "./trace.js";
 
@@ -122,11 +122,11 @@ function toolCall(call, trace) {
       h("span", { class: "state" }, source && source !== "refused" ? source : STATES[call.state]),
       result && h("span", { class: "ms" }, result.source === undefined ? duration(result.ms) : null),
       spec?.subagent && call.state !== "asked" && h("a", { class: "child", href: `#/runs/${encodeURIComponent(childIdOf(call))}` }, `run of ${spec.subagent}`)),
-    call.arguments && call.arguments !== "{}" && block("Arguments", pretty(call.arguments)),
+    call.arguments && call.arguments !== "{}" && block("Arguments", brief(call.arguments)),
     call.problem && !result && h("p", { class: "note bad" }, call.problem),
     call.verdict?.reason && h("p", { class: "note" }, `${call.verdict.approved ? "Approved" : "Rejected"}: ${call.verdict.reason}`),
     call.progress && !result && h("p", { class: "progress" }, call.progress),
-    result && block(result.ok ? "Result" : "Error", pretty(result.content), result.ok ? "" : "bad"));
+    result && block(result.ok ? "Result" : "Error", brief(result.content), result.ok ? "" : "bad"));
 }
 
 /** A piece of text that scrolls by itself, cut where it would make the page slow. */
