@@ -170,9 +170,7 @@ async def words_of(probe: Awaitable[object]) -> str | None:
     return None
 
 
-def application(
-    config: Config, runs: RunRoutes, system: SystemRoutes, console: ConsoleRoutes
-) -> web.Application:
+def application(config: Config, runs: RunRoutes, system: SystemRoutes, console: ConsoleRoutes) -> web.Application:
     app = web.Application(
         middlewares=[problems, guard(config.server.keys, loopback_only=is_loopback(config.server.host))],
         client_max_size=config.server.request_bytes_max,

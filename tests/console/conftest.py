@@ -26,10 +26,14 @@ MARKUP = "<script>document.title = 'owned'</script><img src=x onerror=\"document
 EVIL = Script(
     "Says and asks for markup.",
     (
-        Step(turn=0, text=MARKUP, calls=(Call("c1", "read_file", {"path": MARKUP}), Call("c2", "act", {"note": MARKUP}))),
+        Step(
+            turn=0,
+            text=MARKUP,
+            calls=(Call("c1", "read_file", {"path": MARKUP}), Call("c2", "act", {"note": MARKUP})),
+        ),
         Step(text=MARKUP),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture

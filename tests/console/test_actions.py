@@ -61,7 +61,7 @@ async def test_a_call_is_rejected_with_a_reason_that_the_model_reads(gateway: Ga
 
 
 async def test_two_calls_are_judged_one_by_one_and_what_was_typed_stays(gateway: Gateway, open_console: Open) -> None:
-    console, run_id = await shown(open_console, gateway, "two_deletes")
+    console, _ = await shown(open_console, gateway, "two_deletes")
     forms = console.get(".outcome form")
     await expect(forms).to_have_count(2)
     await forms.nth(1).locator("input[name=reason]").fill("Not the notes.")
@@ -118,7 +118,7 @@ async def test_a_cap_that_is_not_raised_is_refused_beside_its_field_and_a_higher
 
 
 async def test_a_budget_is_raised_to_the_digit(gateway: Gateway, open_console: Open) -> None:
-    console, run_id = await shown(open_console, gateway, "runaway", limits={"max_budget_usd": 0.002})
+    console, _ = await shown(open_console, gateway, "runaway", limits={"max_budget_usd": 0.002})
     await console.stopped("budget")
     await console.page.get_by_label("US dollars at most").fill("0.0040000000000000001")
     await console.button("Raise the cap and resume").click()
@@ -193,7 +193,7 @@ async def test_a_doubt_is_settled_three_ways(
 
 
 async def test_what_the_client_ran_is_posted(gateway: Gateway, open_console: Open) -> None:
-    console, run_id = await shown(open_console, gateway, "asks_client", tools=[WEATHER])
+    console, _ = await shown(open_console, gateway, "asks_client", tools=[WEATHER])
     await console.stopped("tool outputs")
     fields = console.page.get_by_label("What came back")
     await fields.nth(0).fill("Rain.")

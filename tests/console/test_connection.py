@@ -13,20 +13,23 @@ from tests.serving import Serve
 FULL_KEY = "full-key"
 KEYS = {"keys": (ApiKey(key=FULL_KEY), ApiKey(key="read-key", role="read"))}
 
-SPLIT_ANYWHERE = """async () => {
+STREAM = ': hello\r\n\r\nid: 7\r\nevent: turn\r\ndata: {"a":\r\ndata:  1}\r\n\r\ndata:x\n\nid:8\rdata: y\r\r\n'
+SPLIT_ANYWHERE = """async (text) => {
   const { Parser } = await import("/console/modules/sse.js");
-  const text = ": hello\\r\\n\\r\\nid: 7\\r\\nevent: turn\\r\\ndata: {\\"a\\":\\r\\ndata:  1}\\r\\n\\r\\ndata:x\\n\\nid:8\\rdata: y\\r\\r\\n";
-  const read = (pieces) => { const parser = new Parser(); return JSON.stringify(pieces.flatMap((piece) => parser.push(piece))); };
+  const read = (pieces) => {
+    const parser = new Parser();
+    return JSON.stringify(pieces.flatMap((piece) => parser.push(piece)));
+  };
   const whole = read([text]);
-  const differs = [...text].map((_, at) => read([text.slice(0, at), text.slice(at)])).filter((each) => each !== whole);
-  return [JSON.parse(whole), differs, read([...text]) === whole];
+  const halves = [...text].map((_, at) => [text.slice(0, at), text.slice(at)]);
+  return [JSON.parse(whole), halves.filter((pieces) => read(pieces) !== whole), read([...text]) === whole];
 }"""
 
 
 async def test_events_are_read_the_same_wherever_the_stream_is_cut(open_console: Open, serve: Serve) -> None:
     async with serve() as gateway:
         console = await open_console(gateway)
-        events, differs, letters = await console.page.evaluate(SPLIT_ANYWHERE)
+        events, differs, letters = await console.page.evaluate(SPLIT_ANYWHERE, STREAM)
         await console.close()
 
     assert events == [

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from gateway.adapters.tools.tool import Tool
 from gateway.core.run import ToolSpec
 from tests.console.conftest import MARKUP
-from tests.console.driving import Console, Open
+from tests.console.driving import Open
 from tests.console.providing import Speaker
 from tests.serving import Gateway, Serve
 

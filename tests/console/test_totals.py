@@ -35,12 +35,16 @@ STATS: dict[str, Any] = {
     "turns": {
         "p50": 3, "p90": 9, "p99": 20, "max": 40,
         "histogram": [
-            {"le": le, "runs": runs} for le, runs in ((1, 90), (2, 310), (4, 520), (8, 210), (16, 80), (32, 20), (64, 4))
+            {"le": le, "runs": runs}
+            for le, runs in ((1, 90), (2, 310), (4, 520), (8, 210), (16, 80), (32, 20), (64, 4))
         ],
     },
     "cost": {"p50": 0.00247, "p90": 0.02, "p99": 0.31, "max": 1.2},
     "most_expensive": [
-        {"id": f"run_00000000000000{at}", "agent": "files", "model": "runaway", "turns": 40 - at, "cost_usd": 1.2 - at / 10, "status": "max_turns_exceeded"}
+        {
+            "id": f"run_00000000000000{at}", "agent": "files", "model": "runaway", "status": "max_turns_exceeded",
+            "turns": 40 - at, "cost_usd": 1.2 - at / 10,
+        }
         for at in range(5)
     ],
 }  # fmt: skip

@@ -5,6 +5,7 @@ import { compact, number, usd } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 150;
+const TALL = 200;
 const LEFT = 40;
 const BOTTOM = 20;
 const TOP = 10;
@@ -62,13 +63,13 @@ export function barChart(label, items, write, width) {
   const bar = Math.min(room * 0.72, 46);
   const every = Math.ceil((items.length * LABEL) / width);
   return frame(label, most, write, items.map((item, at) => {
-    const height = (item.value / most) * (HEIGHT - TOP - BOTTOM);
+    const height = (item.value / most) * (TALL - TOP - BOTTOM);
     const x = LEFT + 4 + at * room + (room - bar) / 2;
     return svg("g", { class: "bar" },
-      svg("rect", { x, width: bar, y: HEIGHT - BOTTOM - height, height: Math.max(height, item.value ? 1.5 : 0), rx: Math.min(3, bar / 4) },
+      svg("rect", { x, width: bar, y: TALL - BOTTOM - height, height: Math.max(height, item.value ? 1.5 : 0), rx: Math.min(3, bar / 4) },
         svg("title", null, item.tip)),
-      at % every === 0 && svg("text", { class: "tick", x: x + bar / 2, y: HEIGHT - 5, "text-anchor": "middle" }, item.name));
-  }), { width });
+      at % every === 0 && svg("text", { class: "tick", x: x + bar / 2, y: TALL - 5, "text-anchor": "middle" }, item.name));
+  }), { width, height: TALL });
 }
 
 /** Lying bars with their names, as a list: it reads well on a narrow page and aloud. */

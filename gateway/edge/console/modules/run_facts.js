@@ -7,7 +7,7 @@ import { compact, duration, exactUsd, number, usd } from "./format.js";
 export function sidebar(run, trace) {
   return h("aside", { class: "facts", "aria-label": "Figures", key: "facts" },
     figures(run, trace),
-    trace.points.length > 0 && lazily("chart", trace.points.length, () => h("section", { class: "panel" },
+    trace.points.length > 1 && lazily("chart", trace.points.length, () => h("section", { class: "panel" },
       h("h2", null, "Prompt tokens, turn by turn"),
       promptChart(trace.points),
       h("p", { class: "legend" }, h("span", { class: "one" }, "prompt"), h("span", { class: "two" }, "with the reply")))),
@@ -31,7 +31,7 @@ function figures(run, trace) {
 }
 
 function figure(name, value, beside, picture, title) {
-  return h("div", null, h("dt", null, name), h("dd", null, h("b", { title: title ?? null }, value), beside && h("small", null, ` ${beside}`), picture));
+  return h("div", null, h("dt", null, name), h("dd", null, h("b", { title: title ?? null }, value), beside && h("small", null, beside), picture));
 }
 
 function lineage(run) {

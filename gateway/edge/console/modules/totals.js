@@ -9,6 +9,7 @@ import { kindOf, pill, sign, wordsOf } from "./status.js";
 const SPANS = [7, 30, 90];
 const PANEL = 42;
 const GAP = 16;
+const WIDTH_MIN = 260;
 
 export function totalsPage(root, params) {
   const page = { closed: false, draw: () => {} };
@@ -41,7 +42,7 @@ async function show(root, page, days) {
 
 /** How wide charts are drawn, so that their words are as large on a phone as on a desk. */
 function widths(root) {
-  const inside = root.clientWidth - 2 * parseFloat(getComputedStyle(root).paddingLeft) - PANEL;
+  const inside = Math.max(root.clientWidth - 2 * parseFloat(getComputedStyle(root).paddingLeft) - PANEL, WIDTH_MIN);
   return { wide: inside, half: innerWidth > 1000 ? (inside - PANEL - GAP) / 2 : inside };
 }
 
