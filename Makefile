@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # What the tests need besides Python: a program, and the Debian package that has it.
-DEBIAN := promtool=prometheus systemd-analyze=systemd
+DEBIAN := promtool=prometheus systemd-analyze=systemd chromium=chromium
 
 .PHONY: demo test check bench observe debian clean
 

@@ -28,18 +28,28 @@ from gateway.core.stopping import RULES, predicates
 from gateway.edge.access import logged
 from gateway.edge.answers import IdempotentAnswers
 from gateway.edge.auth import guard, is_loopback
+from gateway.edge.console_routes import ConsoleRoutes
 from gateway.edge.openai.chat import ChatRoutes
 from gateway.edge.openai.loops import Loops
 from gateway.edge.openai.proxy import Proxy
 from gateway.edge.openai.responses.routes import ResponsesRoutes
 from gateway.edge.openapi import serve as serve_openapi
 from gateway.edge.problems import problems
-from gateway.edge.routes import Route, openai_routes, register, run_routes, stats_routes, system_routes
+from gateway.edge.routes import (
+    Route,
+    console_routes,
+    openai_routes,
+    register,
+    run_routes,
+    stats_routes,
+    system_routes,
+)
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.stats_routes import StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
 from gateway.service.agents import CONVERSATION, Agents
+from gateway.service.changes import Changes
 from gateway.service.feed import Feed
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
@@ -116,13 +126,14 @@ async def assembled(
         traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
         session = await stack.enter_async_context(make_session(settings))
         model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
-        feed, metrics = Feed(), Metrics([*(agent.name for agent in agents), CONVERSATION], VERSION)
+        feed, changes = Feed(), Changes()
+        metrics = Metrics([*(agent.name for agent in agents), CONVERSATION], VERSION)
         ports = Ports(
             log=store,
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(feed, metrics, *([traces] if traces else [])),
+            observers=(feed, changes, metrics, *([traces] if traces else [])),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(
@@ -154,7 +165,9 @@ async def assembled(
             model=model,
             provider=settings.name,
         )
-        described = [*run_routes(routes), *stats_routes(StatsRoutes(store, utc_now)), *openai]
+        stats = stats_routes(StatsRoutes(store, utc_now))
+        console = console_routes(ConsoleRoutes(agents=catalogue, changes=changes))
+        described = [*run_routes(routes), *stats, *console, *openai]
         yield application(config, described, system(metrics, store, model)), runs
 
 

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from gateway.core.errors import Forbidden, Unauthorized
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+CONSOLE_PREFIX = "/console/"
 
 
 class ApiKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,13 +36,18 @@ def guard(keys: Sequence[ApiKey], *, loopback_only: bool) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in OPEN_PATHS:
             require_same_origin(request)
-            if keys:
+            if keys and not is_console(request.path):
                 require_key(request, keys)
-            elif loopback_only:
+            elif loopback_only and not keys:
                 require_loopback_name(request)
         return await handler(request)
 
     return check
+
+
+def is_console(path: str) -> bool:
+    """The console's own files hold nothing of anybody's: it asks for a key itself, and sends it with each call."""
+    return path == "/" or path.startswith(CONSOLE_PREFIX)
 
 
 def require_key(request: web.Request, keys: Sequence[ApiKey]) -> None:

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from gateway.core.statistics import Report
+from gateway.edge.console_routes import ConsoleRoutes
 from gateway.edge.openai.chat import ChatRoutes
 from gateway.edge.openai.responses.routes import ResponsesRoutes
 from gateway.edge.openai.responses.wire import Response, ResponsesRequest
@@ -16,7 +17,7 @@ from gateway.edge.openai.wire import ChatRequest, Completion, Model, ModelList
 from gateway.edge.run_routes import RunRoutes
 from gateway.edge.stats_routes import DAYS, DAYS_MAX, StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
-from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
+from gateway.edge.wire import AgentList, Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
 
 
 class Param(Struct, frozen=True):
@@ -190,6 +191,51 @@ def openai_routes(chat: ChatRoutes, responses: ResponsesRoutes) -> list[Route]:
             about="One agent or model.",
             answers={200: Model},
             errors=(404, 503),
+        ),
+    ]
+
+
+def console_routes(console: ConsoleRoutes) -> list[Route]:
+    script = ("text/javascript", "text/css", "image/svg+xml")
+    return [
+        Route(
+            method="GET",
+            path="/v1/runs/changes",
+            handler=console.changes,
+            about="Which runs have changed, live: a hint to read the list again.",
+            answers={200: ("text/event-stream",)},
+            errors=(400, 429),
+        ),
+        Route(
+            method="GET",
+            path="/v1/agents",
+            handler=console.agents,
+            about="The configured agents with their limits and policies.",
+            answers={200: AgentList},
+            errors=(400,),
+        ),
+        Route(
+            method="GET",
+            path="/",
+            handler=console.index,
+            about="The console.",
+            answers={200: ("text/html",)},
+        ),
+        Route(
+            method="GET",
+            path="/console/{file}",
+            handler=console.file,
+            about="A file of the console.",
+            answers={200: script, 304: None},
+            errors=(404,),
+        ),
+        Route(
+            method="GET",
+            path="/console/modules/{file}",
+            handler=console.module,
+            about="A script of the console.",
+            answers={200: script, 304: None},
+            errors=(404,),
         ),
     ]
 

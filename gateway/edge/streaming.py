@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TypeVar
 
 import assel
 from aiohttp import web
@@ -16,6 +17,8 @@ from gateway.core.ports import Record
 from gateway.service.feed import Delta, Item
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVE = assel.send(comment="keep-alive")
@@ -39,10 +42,17 @@ async def send_sse(
     request: web.Request, items: AsyncGenerator[Item, None], headers: dict[str, str]
 ) -> web.StreamResponse:
     """Sends each record with its seq as the id, deltas without one, and comments while nothing happens."""
+    return await send_frames(request, framed(items), headers)
+
+
+async def send_frames(
+    request: web.Request, frames: AsyncGenerator[bytes, None], headers: dict[str, str]
+) -> web.StreamResponse:
+    """Sends server-sent events that are bytes already, and comments while none come."""
     response = web.StreamResponse(headers={**SSE_HEADERS, **headers})
-    async with sent(request, response), aclosing(with_pauses(items)) as beats:
-        async for item in beats:
-            await response.write(KEEP_ALIVE if item is None else frame(item))
+    async with sent(request, response), aclosing(with_pauses(frames)) as beats:
+        async for piece in beats:
+            await response.write(KEEP_ALIVE if piece is None else piece)
     return response
 
 
@@ -70,6 +80,12 @@ async def sent(request: web.Request, response: web.StreamResponse) -> AsyncItera
             request.transport.close()
 
 
+async def framed(items: AsyncGenerator[Item, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(items):
+        async for item in items:
+            yield frame(item)
+
+
 def frame(item: Item) -> bytes:
     match item:
         case Record():
@@ -81,9 +97,9 @@ def frame(item: Item) -> bytes:
     return assel.send(event)
 
 
-async def with_pauses(items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item | None, None]:
+async def with_pauses(items: AsyncGenerator[T, None]) -> AsyncGenerator[T | None, None]:
     """The items, and None each time that nothing came for a while."""
-    pending: asyncio.Future[Item] | None = None
+    pending: asyncio.Future[T] | None = None
     try:
         while True:
             pending = pending or asyncio.ensure_future(anext(items))

@@ -93,6 +93,24 @@ class RunPage(Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+class AgentBody(Struct, frozen=True, kw_only=True):
+    """An agent as configured, and what a run of it is held to unless its order says otherwise."""
+
+    name: str
+    about: str | None
+    model: str | None
+    tools: list[str]
+    limits: Limits
+    policies: Policies
+    stop_rules: StopRules
+
+
+class AgentList(Struct, frozen=True, kw_only=True):
+    """The first agent is the default one."""
+
+    agents: list[AgentBody]
+
+
 def run_body(run: Run) -> RunBody:
     return RunBody(
         id=run.id,

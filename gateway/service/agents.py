@@ -131,6 +131,10 @@ class Agents:
     def names(self) -> list[str]:
         return list(self._agents)
 
+    @property
+    def all(self) -> list[Agent]:
+        return list(self._agents.values())
+
     async def first_event(self, order: StartRun, *, stream: bool, now: datetime) -> RunStarted:
         """Everything that the run depends on, resolved. Raises CannotRun or BadRequest naming the field."""
         agent = self._agent(order.agent)
