@@ -31,7 +31,7 @@ ALL = list(HealthCheck)
 RUN = "/v1/runs/{run_id}"
 WITH_INPUT = [
     *("POST /v1/chat/completions", "POST /v1/responses"),
-    *("POST /v1/runs", "GET /v1/runs", f"GET {RUN}", f"GET {RUN}/events"),
+    *("POST /v1/runs", "GET /v1/runs", "GET /v1/stats", f"GET {RUN}", f"GET {RUN}/events"),
     *(f"POST {RUN}/{command}" for command in ("approve", "reject", "resume", "cancel", "tool_outputs")),
 ]
 WITHOUT_INPUT = [
