@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench peers clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,11 @@ bench: $(BIN)/pytest            ## what the harness costs, beside a bare client 
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/gateway bench overhead
 
+peers:                          ## other proxies, for `gateway bench proxy`
+	$(PYTHON) -m venv .peers/venv
+	.peers/venv/bin/pip install -q 'litellm[proxy]'
+	npm install --silent --prefix .peers @portkey-ai/gateway
+
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,4 +36,4 @@ check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis
