@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # What the tests need besides Python: a program, and the Debian package that has it.
 DEBIAN := promtool=prometheus systemd-analyze=systemd chromium=chromium
 
-.PHONY: demo test check bench observe debian clean
+.PHONY: demo test check bench peers observe debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,11 @@ test: $(BIN)/pytest debian      ## everything that must hold
 bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/gateway bench overhead
+
+peers:                          ## other proxies, for `gateway bench proxy`
+	$(PYTHON) -m venv .peers/venv
+	.peers/venv/bin/pip install -q 'litellm[proxy]'
+	npm install --silent --prefix .peers @portkey-ai/gateway
 
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .
@@ -48,4 +53,4 @@ debian:                         ## installs what is missing of it; its services 
 	apt-get update -qq && apt-get install -qq --no-install-recommends -o DPkg::Lock::Timeout=300 $$missing >/dev/null
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis

@@ -23,3 +23,16 @@ def overhead(
     except ImportError as error:
         fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
     raise typer.Exit(overhead(runs=runs, as_json=as_json, picture=picture))
+
+
+@app.command()
+def proxy(
+    calls: Annotated[int, typer.Option(min=300, help="Calls at each concurrency, to each server.")] = 3000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of a table.")] = False,
+) -> None:
+    """What passing a chat completion through adds, beside the bare provider and the proxies of `make peers`."""
+    try:
+        from gateway.bench.proxy import proxy
+    except ImportError as error:
+        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+    raise typer.Exit(proxy(calls=calls, as_json=as_json))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
@@ -15,6 +16,7 @@ from msgspec import Meta, Struct
 
 from gateway.core.errors import Forbidden, Unauthorized
 
+HOSTS_MAX = 256  # each request names one, and hardly ever a new one
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 CONSOLE_PREFIX = "/console/"
 
@@ -80,12 +82,17 @@ def require_same_origin(request: web.Request) -> None:
 
 def require_loopback_name(request: web.Request) -> None:
     """Without keys, a name that was made to point at this machine (DNS rebinding) is not taken either."""
-    name = split(f"//{request.host}").hostname or ""
+    name = host_name(request.host)
     if not is_loopback(name):
         raise Forbidden(
             f"this gateway has no keys and answers only as localhost, not as {name}: configure [[server.keys]].",
             code="unknown_host",
         )
+
+
+@lru_cache(maxsize=HOSTS_MAX)
+def host_name(host: str) -> str:
+    return split(f"//{host}").hostname or ""
 
 
 def split(url: str) -> SplitResult:
@@ -95,6 +102,7 @@ def split(url: str) -> SplitResult:
     return urlsplit("")
 
 
+@lru_cache(maxsize=HOSTS_MAX)
 def is_loopback(name: str) -> bool:
     """Whether a host name or address means this machine, and nothing else can make it mean another."""
     with suppress(ValueError):

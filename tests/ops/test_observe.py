@@ -141,7 +141,7 @@ def test_every_query_about_the_gateway_returns_data(observed: Observed, expressi
 def test_the_variable_of_the_dashboard_finds_the_agents(observed: Observed) -> None:
     found = {series["metric"]["agent"] for series in observed.query("gateway_runs_started_total")}
 
-    assert found == {"files", "research", "lead"}
+    assert found == {"files", "research", "lead", "conversation"}
 
 
 EXPOSITION = (Path(__file__).parent / "model_server_metrics.txt").read_text()

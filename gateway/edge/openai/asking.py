@@ -21,8 +21,8 @@ from gateway.edge.bodies import decode
 from gateway.edge.openai.wire import OWN_FIELDS, AssistantIn, ChatRequest, FunctionIn, MessageIn, ToolIn
 from gateway.service.agents import FunctionDefinition, ToolDefinition, chosen_client_tool
 
-CALL_ID = re.compile(r"(run_[0-9a-f]{16})\.(\d{1,7})\.(\d{1,7})")
-CARRIES_CALL_ID = re.compile(rb'"run_[0-9a-f]{16}\.\d{1,7}\.\d{1,7}"')
+CALL_ID = re.compile(r"(run_[0-9a-f]{16,32})\.(\d{1,7})\.(\d{1,7})")
+CARRIES_CALL_ID = re.compile(rb'"run_[0-9a-f]{16,32}\.\d{1,7}\.\d{1,7}"')
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 

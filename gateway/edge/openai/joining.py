@@ -78,7 +78,7 @@ def conversation_id(request: web.Request, name: str) -> str:
     """The run of a conversation: the same for the same name and key, so that it is found again after a restart."""
     who = request.headers.get("Authorization", "")
     digest = hashlib.sha256(f"conversation\n{who}\n{name}".encode(errors="surrogateescape")).hexdigest()
-    return f"run_{digest[:16]}"
+    return f"run_{digest[:20]}"
 
 
 def limits_of(request: web.Request) -> RaisedLimits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from uuid import uuid4
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -36,7 +35,7 @@ from gateway.edge.openai.joining import (
 )
 from gateway.edge.openai.sending import send_told
 from gateway.edge.openai.telling import Telling
-from gateway.edge.run_routes import CLIENT_GONE, unhurried
+from gateway.edge.run_routes import CLIENT_GONE, new_run_id, unhurried
 from gateway.service.agents import Agents, StartRun, check_params, check_transcript
 from gateway.service.feed import Feed, watch
 from gateway.service.runs import Runs
@@ -153,7 +152,7 @@ class Loops:
         if previous is not None:
             return await self._following(await self._runs.get(previous[0]), previous[1], request, body, order)
         way = await self.way(request, body, order)
-        run_id = new_id()
+        run_id = new_run_id(self._clock())
         return way or self._remembered(self._conversation(run_id, run_id, request, order), request, body)
 
     async def _following(self, run: Run, turns: int, request: web.Request, body: bytes, order: Asked) -> Way:
@@ -207,7 +206,7 @@ class Loops:
     # --- agents -----------------------------------------------------------------------------------------------------
 
     def _agent(self, request: web.Request, body: bytes, order: Asked) -> Way:
-        run_id = new_id()
+        run_id = new_run_id(self._clock())
 
         async def enter() -> Run:
             first = await self._agents.first_event(self._order(request, order), stream=order.stream, now=self._clock())
@@ -264,10 +263,6 @@ class Loops:
             stream=order.stream,
             limits=limits_of(request),
         )
-
-
-def new_id() -> str:
-    return f"run_{uuid4().hex[:16]}"
 
 
 def following(run: Run, messages: tuple[Message, ...]) -> tuple[Message, ...]:

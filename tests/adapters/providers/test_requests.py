@@ -147,3 +147,31 @@ def test_an_extra_field_may_switch_off_what_a_provider_refuses(make_run: Any) ->
 
     assert msgspec.json.decode(body)["stream_options"] is None
     assert body.count(b"stream_options") == 1
+
+
+def test_what_the_client_gave_goes_along_but_not_over_the_operators(make_run: Any) -> None:
+    given = {"seed": 7, "temperature": 1, "some_future_field": {"deep": [1, None]}, "max_tokens": 300}
+    run = replace(make_run(), params=given)
+
+    body = msgspec.json.decode(Bodies({"temperature": 0.5}).build(run, stream=False))
+
+    assert (body["seed"], body["temperature"], body["max_tokens"]) == (7, 0.5, 300)
+    assert body["some_future_field"] == {"deep": [1, None]}
+
+
+def test_the_smallest_cap_on_a_reply_counts_by_the_name_that_the_client_uses(make_run: Any) -> None:
+    run = replace(make_run(), params={"max_completion_tokens": 300})
+
+    body = msgspec.json.decode(Bodies({"max_tokens": 200}).build(run, stream=False, max_tokens=100))
+
+    assert body["max_completion_tokens"] == 100
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(("turns", "conversation", "sent"), [(0, None, True), (1, None, False), (1, "ticket", True)])
+def test_a_tool_is_forced_once_in_a_loop_that_goes_on_by_itself(
+    make_run: Any, turns: int, conversation: str | None, sent: bool
+) -> None:
+    run = replace(make_run(), params={"tool_choice": "required"}, turns=turns, conversation=conversation)
+
+    assert ("tool_choice" in msgspec.json.decode(Bodies({}).build(run, stream=False))) is sent

@@ -14,7 +14,7 @@ from gateway.edge.openai.responses.wire import ItemIn, ResponsesRequest, ToolIn
 from gateway.edge.openai.wire import ChatRequest, FunctionIn
 from gateway.edge.openai.wire import ToolIn as ChatToolIn
 
-RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})_(\d{1,7})")
+RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16,32})_(\d{1,7})")
 SAME_NAMES = ("parallel_tool_calls", "temperature", "top_p", "user", "service_tier", "metadata")
 ROLES = {"user": User, "system": System, "developer": Developer}
 
