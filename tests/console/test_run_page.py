@@ -30,7 +30,7 @@ async def test_a_run_is_shown_turn_by_turn_with_its_tokens_and_costs(gateway: Ga
     chart = console.get("svg.chart")
     await expect(chart).to_have_attribute("aria-label", "Prompt tokens by turn: from 204 in turn 1 to 397 in turn 4.")
     await expect(chart.locator("circle")).to_have_count(4)
-    await expect(console.get(".facts")).to_contain_text("4 of 4")
+    await expect(console.get(".facts dd").first).to_contain_text("4of 4")
 
 
 async def test_progress_and_the_streamed_text_are_shown_while_they_come(serve: Serve, open_console: Open) -> None:
@@ -61,14 +61,17 @@ async def test_text_is_shown_as_it_is_said(serve: Serve, open_console: Open) -> 
         await console.close()
 
 
-async def test_the_progress_of_a_tool_is_shown(gateway: Gateway, open_console: Open) -> None:
-    run = await gateway.run("slow", wait=0)
-    console = await open_console(gateway, f"#/runs/{run['id']}")
+async def test_the_progress_of_a_tool_is_shown(patient: Gateway, open_console: Open) -> None:
+    run = await patient.run("acts", wait=0)
+    console = await open_console(patient, f"#/runs/{run['id']}")
 
-    await console.sees(".call.running .progress", "files")
+    await console.sees(".call.running .progress", "scanned 200 of 1200 files")
+    await patient.command(run["id"], "cancel")
+    await console.sees(".call.cut", "cut off")
+    await patient.command(run["id"], "resume")
     await console.stopped("completed")
-    await console.sees(".call.done", "scan_archive")
-    await expect(console.turn(2)).to_contain_text("The archive holds 1200 files.")
+    await console.sees(".call.done", "All 1200 files were scanned.")
+    await expect(console.turn(2)).to_contain_text("Done.")
 
 
 async def test_markup_of_models_and_tools_is_shown_as_text(serve: Serve, open_console: Open) -> None:
