@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -13,13 +14,16 @@ from msgspec.structs import replace
 from playwright.async_api import Browser, async_playwright
 
 from gateway.adapters.tools.sample import write_workspace
+from gateway.adapters.tools.tool import Tool
 from gateway.app import serving
 from gateway.config import AgentConfig, Config
+from gateway.core.ports import ToolContext
+from gateway.core.run import ToolSpec
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 from scripted.scripts import Call, Script, Step
 from tests.console.driving import ARGUMENTS, Console, Open
-from tests.serving import TEST_SCRIPTS, Gateway
+from tests.serving import TEST_SCRIPTS, Gateway, Serve
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 MARKUP = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\"><b>bold</b>"
@@ -79,6 +83,22 @@ async def open_console(browser: Browser) -> AsyncIterator[Open]:
 async def console(gateway: Gateway, open_console: Open) -> Console:
     """The list of runs of the plain gateway, closed before it ends."""
     return await open_console(gateway)
+
+
+@pytest.fixture
+async def patient(serve: Serve) -> AsyncIterator[Gateway]:
+    """A gateway whose tool `act` tells how far it has come, and ends only when it is called the second time."""
+    calls: list[str] = []
+
+    async def act(args: dict[str, Any], ctx: ToolContext) -> str:
+        calls.append(ctx.idempotency_key)
+        ctx.progress("scanned 200 of 1200 files")
+        await asyncio.sleep(3600 if len(calls) == 1 else 0)
+        return "All 1200 files were scanned."
+
+    spec = ToolSpec(name="act", description="Scans.", parameters={"type": "object"}, read_only=True)
+    async with serve(tools={"act": Tool(spec, act)}) as gateway:
+        yield gateway
 
 
 @pytest.fixture

@@ -14,14 +14,16 @@ PIECES = ("The quick ", "brown fox")
 
 
 class Speaker:
-    """Streams `PIECES`; the second one once `go_on` is set."""
+    """Streams `PIECES`: the first once `begin` is set, the second once `go_on` is."""
 
     def __init__(self) -> None:
+        self.begin = asyncio.Event()
         self.go_on = asyncio.Event()
 
     async def reply(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
+        await self.begin.wait()
         await self._say(response, {"delta": {"role": "assistant", "content": PIECES[0]}, "finish_reason": None})
         await self.go_on.wait()
         await self._say(response, {"delta": {"content": PIECES[1]}, "finish_reason": None})

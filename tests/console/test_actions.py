@@ -129,11 +129,11 @@ async def test_a_budget_is_raised_to_the_digit(gateway: Gateway, open_console: O
 # --- stop -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_is_stopped_with_a_reason_and_resumed(gateway: Gateway, open_console: Open) -> None:
-    run = await gateway.run("slow", wait=0)
-    console = await open_console(gateway, f"#/runs/{run['id']}")
+async def test_a_run_is_stopped_with_a_reason_and_resumed(patient: Gateway, open_console: Open) -> None:
+    run = await patient.run("acts", wait=0)
+    console = await open_console(patient, f"#/runs/{run['id']}")
     await console.stopped("running")
-    await console.sees(".call", "scan_archive")
+    await console.sees(".call.running", "act")
     await console.page.keyboard.press("s")
     await console.page.get_by_label("Reason").fill("The archive can wait.")
     await console.button("Stop the run").click()
