@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # What the tests need besides Python: a program, and the Debian package that has it.
 DEBIAN := promtool=prometheus systemd-analyze=systemd
 
-.PHONY: demo test check observe debian clean
+.PHONY: demo test check observe bench debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,10 @@ demo: $(BIN)/gateway            ## the published scenarios, beside the published
 
 test: $(BIN)/pytest debian      ## everything that must hold
 	$(BIN)/pytest
+
+bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
+	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/gateway bench overhead
 
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import signal
 import sys
@@ -42,6 +43,7 @@ from gateway.tracing import tracing
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 
+GC_THRESHOLDS = (20_000, 20, 50)
 VERSION = version("agent-sidecar")
 PROBE_SECONDS_MAX = 2.0
 STREAMS_END_SECONDS = 1.0
@@ -184,6 +186,7 @@ def application(config: Config, runs: RunRoutes, stats: StatsRoutes, system: Sys
 
 async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> None:
     """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first."""
+    settle_garbage_collection()
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
@@ -221,6 +224,13 @@ def main(config: Config) -> None:
     if not is_loopback(config.server.host) and not config.server.keys:
         raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
     run_loop(config)
+
+
+def settle_garbage_collection() -> None:
+    """What was imported stays, so it need not be looked at again and again; and runs make few cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def listen(site: web.TCPSite, config: Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -61,6 +62,23 @@ class Bounded:
         return OTHER
 
 
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Labelled(Generic[M]):
+    """A metric's children by their labels, found without what `labels` checks and locks each time."""
+
+    def __init__(self, metric: M) -> None:
+        self._metric = metric
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def labels(self, *values: str) -> M:
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(*values) if values else self._metric
+        return child
+
+
 class Progress:
     """What a run had when it was last counted, so that a resumed run adds only what it added since."""
 
@@ -88,15 +106,15 @@ class Metrics:
             self._start_at_zero(agent)
 
     def _define(self) -> None:
-        def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(name, about, labels, registry=self.registry)
+        def counter(name: str, about: str, *labels: str) -> Labelled[Counter]:
+            return Labelled(Counter(name, about, labels, registry=self.registry))
 
-        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            return Histogram(name, about, labels, buckets=buckets, registry=self.registry)
+        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Labelled[Histogram]:
+            return Labelled(Histogram(name, about, labels, buckets=buckets, registry=self.registry))
 
         self.started = counter("gateway_runs_started", "Runs started.", "agent")
         self.stops = counter("gateway_run_stops", "Stops, by way out.", "agent", "status", "reason")
-        self.active = Gauge("gateway_runs_active", "Runs being driven.", ["agent"], registry=self.registry)
+        self.active = Labelled(Gauge("gateway_runs_active", "Runs being driven.", ["agent"], registry=self.registry))
         self.turns = histogram("gateway_run_turns", "Turns until a stop.", TURN_BUCKETS, "agent", "status")
         self.run_cost = histogram("gateway_run_cost_usd", "Cost until a stop.", COST_BUCKETS, "agent", "status")
         self.duration = histogram(
@@ -140,7 +158,7 @@ class Metrics:
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         self.requests.labels(run.provider, outcome).inc()
-        self.retries.inc(again)
+        self.retries.labels().inc(again)
         if outcome != "ok":
             self._touch(run)  # what a failed attempt took was not ours
 
@@ -183,10 +201,10 @@ class Metrics:
         }
         for kind, count in kinds.items():
             self.tokens.labels(run.agent, model, kind).inc(count)
-        self.budget_faults.inc(event.fault is not None)
+        self.budget_faults.labels().inc(event.fault is not None)
         self.turn_seconds.labels(model).observe(event.ms / 1000)
         if progress := self._progress.get(run.id):
-            self.overhead.observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
+            self.overhead.labels().observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
 
     def _tool_result(self, run: Run, event: e.ToolResult) -> None:
         tool = self._tool(event.tool_name) if run.tool(event.tool_name) else UNKNOWN
@@ -205,4 +223,4 @@ class Metrics:
             self.run_cost.labels(run.agent, status).observe(float(run.cost_usd) - progress.cost_usd)
             self.duration.labels(run.agent, status).observe(run.driven.total_seconds() - progress.driven_seconds)
         if event.status is Status.BUDGET_EXCEEDED and run.limits.max_budget_usd is not None:
-            self.overshoot.observe(float(run.spent_usd - run.limits.max_budget_usd))
+            self.overshoot.labels().observe(float(run.spent_usd - run.limits.max_budget_usd))

@@ -75,7 +75,8 @@ def serve(config: Config) -> Serve:
         **changes: Any,
     ) -> AsyncIterator[Gateway]:
         changed = with_tools(replace(config, **changes), tools or {})
-        changed = replace(changed, agents={"files": replace(changed.agents["files"], **(agent or {}))})
+        files = replace(changed.agents["files"], **(agent or {}))
+        changed = replace(changed, agents={**changed.agents, "files": files})
         changed = replace(changed, server=replace(changed.server, **(server or {})))
         if settings and changed.provider:
             changed = replace(changed, provider=replace(changed.provider, **settings))

@@ -152,7 +152,7 @@ def with_tools(config: Config, tools: Mapping[str, Tool]) -> Config:
     if not tools:
         return config
     files = ("list_files", "read_file", "delete_file", "scan_archive")
-    return replace(config, agents={"files": replace(config.agents["files"], tools=(*files, *tools))})
+    return replace(config, agents={**config.agents, "files": replace(config.agents["files"], tools=(*files, *tools))})
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], what: str, seconds: float = SECONDS_MAX) -> None:

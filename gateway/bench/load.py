@@ -1,16 +1,20 @@
 """Two ways to do the three-turn run, under the same load: through the gateway, and as a bare client loop that records
-nothing, checks nothing and stops for nothing. What the gateway costs is the difference."""
+nothing, checks nothing and stops for nothing. What the gateway costs is the difference.
+
+Both are written as anybody would who has aiohttp and half an hour: its session, its JSON, asyncio's own event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
+from msgspec import Struct
 
 from gateway.bench.scenarios import QUESTION, SYSTEM
 
@@ -23,23 +27,38 @@ class WrongAnswer(Exception):
     """A run under load did not end as it should, so its timing means nothing."""
 
 
-async def timed(one_run: OneRun, *, runs: int, concurrency: int) -> tuple[list[float], float]:
-    """The seconds of each run, and of all of them together. The first `concurrency` runs warm up and do not count."""
+class Timing(Struct, frozen=True):
+    """The seconds of each run, and of all of them together."""
+
+    each: list[float]
+    seconds: float
+
+    def ms(self, quantile: float) -> float:
+        ordered = sorted(self.each)
+        return 1000 * ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
+
+    @property
+    def runs_per_second(self) -> float:
+        return len(self.each) / self.seconds
+
+
+async def timed(one_run: OneRun, *, runs: int, concurrency: int) -> Timing:
+    """So many runs by so many workers. Each worker has done one before, which does not count."""
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
         await asyncio.gather(*(one_run(session) for _ in range(concurrency)))
-        seconds: list[float] = []
+        each: list[float] = []
         left = iter(range(runs))
 
         async def worker() -> None:
             for _ in left:
                 began = time.perf_counter()
                 await one_run(session)
-                seconds.append(time.perf_counter() - began)
+                each.append(time.perf_counter() - began)
 
         began = time.perf_counter()
         await asyncio.gather(*(worker() for _ in range(concurrency)))
-        return seconds, time.perf_counter() - began
+        return Timing(each, time.perf_counter() - began)
 
 
 class GatewayRun:
@@ -47,17 +66,17 @@ class GatewayRun:
 
     def __init__(self, url: str, agent: str, **order: Any) -> None:
         self._url = f"{url}/v1/runs?wait=600"
-        self._order = msgspec.json.encode({"agent": agent, "input": QUESTION, **order})
+        self._order = {"agent": agent, "input": QUESTION, **order}
 
     async def __call__(self, session: aiohttp.ClientSession) -> None:
-        async with session.post(self._url, data=self._order) as response:
-            run = msgspec.json.decode(await response.read())
+        async with session.post(self._url, json=self._order) as response:
+            run = await response.json()
         if run.get("output") != ANSWER:
             raise WrongAnswer(f"the gateway answered {response.status}: {run}")
 
 
 class BareRun:
-    """The same calls by a loop of a few lines: what anybody would write first."""
+    """The same calls by a loop of a few lines."""
 
     def __init__(self, base_url: str, workspace: Path, tools: list[dict[str, Any]]) -> None:
         self._url = f"{base_url}/chat/completions"
@@ -70,9 +89,9 @@ class BareRun:
             {"role": "user", "content": QUESTION},
         ]
         while True:
-            body = msgspec.json.encode({"model": "plan", "messages": messages, "tools": self._tools})
-            async with session.post(self._url, data=body) as response:
-                reply = msgspec.json.decode(await response.read())
+            body = {"model": "plan", "messages": messages, "tools": self._tools}
+            async with session.post(self._url, json=body) as response:
+                reply = await response.json()
             message = reply["choices"][0]["message"]
             messages.append(message)
             calls = message.get("tool_calls")
@@ -84,12 +103,12 @@ class BareRun:
 
     def _answer(self, call: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
-        args = msgspec.json.decode(function["arguments"])
+        args = json.loads(function["arguments"])
         text = self._read(args["path"]) if function["name"] == "read_file" else self._list()
         return {"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": text}
 
     def _list(self) -> str:
-        return msgspec.json.encode(sorted(path.name for path in self._workspace.iterdir())).decode()
+        return json.dumps(sorted(path.name for path in self._workspace.iterdir()))
 
     def _read(self, name: str) -> str:
         return (self._workspace / name).read_text()

@@ -34,6 +34,10 @@ class Process:
         self._process = process
         self.url = url
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def kill(self) -> None:
         """SIGKILL: it can neither finish nor clean up anything."""
         self._process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typer
 
+from gateway.cli.bench import app as bench
 from gateway.cli.driving import approve, cancel, reject, resume, run, settle
 from gateway.cli.looking import events, runs, show, stats
 from gateway.cli.replaying import export, replay
@@ -28,4 +29,5 @@ def main() -> None:
     for command in (export, replay, figures, version):
         cli.command()(command)
     cli.add_typer(tools, name="tools")
+    cli.add_typer(bench, name="bench")
     cli(prog_name="gateway")

@@ -236,11 +236,12 @@ def rejoin(run: Run, now: datetime) -> list[e.Event]:
     return [e.RunResumed(cause="verdict", time=now)] if waited else []
 
 
-def take_up(run: Run, now: datetime) -> list[e.Event]:
-    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped."""
+def take_up(run: Run, parent: Run, now: datetime) -> list[e.Event]:
+    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped and the
+    parent was resumed. One that was stopped alone has answered with that."""
     if run.status is Status.RUNNING:
         return recover(run, now)
-    again = reason_of(run.interruption) in ("cancelled", "provider_unavailable")
+    again = reason_of(run.interruption) == "cancelled" and parent.resumed_by == "resume"
     return [e.RunResumed(cause="resume", time=now)] if again else []
 
 

@@ -214,7 +214,8 @@ class Parent(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The state of a run: the fold of its events. Of `cost_usd`, `delegated_cost_usd` was spent by subagents' runs."""
+    """The state of a run: the fold of its events. `resumed_by` is what made it go on last, recoveries aside. Of
+    `cost_usd`, `delegated_cost_usd` was spent by subagents' runs."""
 
     id: str
     agent: str
@@ -256,6 +257,7 @@ class Run(Struct, frozen=True, kw_only=True):
     permanent_failures: dict[str, int] = field(default_factory=dict[str, int])
     tally: Tally = Tally()
     recoveries: int = 0
+    resumed_by: str | None = None
 
     @property
     def reserved_usd(self) -> Decimal:

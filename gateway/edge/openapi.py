@@ -36,9 +36,20 @@ def describe(routes: list[Route], version: str) -> dict[str, Any]:
             "description": "Runs agent loops, ends each in one of five named ways, and keeps the record.",
         },
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": SECURITY},
+        "components": {"schemas": as_sent(components), "securitySchemes": SECURITY},
         "security": [{}, {"bearer": []}],
     }
+
+
+def as_sent(schema: Any) -> Any:
+    """The schema with money as the number that it is on the wire; msgspec's own encoder would send a string."""
+    if isinstance(schema, list):
+        return [as_sent(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "decimal":
+        return {**schema, "type": "number", "format": "double"}
+    return {name: as_sent(value) for name, value in schema.items()}
 
 
 def types_of(route: Route) -> list[type]:

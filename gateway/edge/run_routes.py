@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -80,7 +81,7 @@ class RunRoutes:
             return await self._runs.get(known_id)
         first = await self._agents.first_event(order, stream=stream, now=self._clock())
         try:
-            return await unhurried(self._runs.start(f"run_{uuid4().hex[:16]}", first, key))
+            return await unhurried(self._runs.start(new_run_id(self._clock()), first, key))
         except WrongState:
             claim = None if key is None else await self._answers.claimed(key)
             if claim is None:
@@ -191,6 +192,11 @@ class RunRoutes:
 
     def _answer(self, run: Run, status: int) -> web.Response:
         return json_response(run_body(run), status, run_headers(run))
+
+
+def new_run_id(now: datetime) -> str:
+    """Ids that are made one after the other sort so: what is written together then lies together in the store."""
+    return f"run_{int(now.timestamp() * 1000):011x}{uuid4().hex[:9]}"
 
 
 def run_headers(run: Run) -> dict[str, str]:

@@ -15,7 +15,7 @@ from gateway.core.explain import what_next, why
 from gateway.core.messages import Message
 from gateway.core.ports import Entry
 from gateway.core.pricing import Usage
-from gateway.core.run import Interruption, Limits, Parent, Policies, Run, Status, StopRules
+from gateway.core.run import Approval, Call, Interruption, Limits, Parent, Policies, Run, Status, StopRules
 from gateway.service.agents import ChangedPolicies, StartRun, ToolDefinition
 
 __all__ = ["ChangedPolicies", "RaisedLimits", "StartRun", "ToolDefinition", "ToolOutput"]
@@ -44,11 +44,15 @@ class PostOutputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PendingApproval(Struct, frozen=True, kw_only=True):
+    """A call that waits for a verdict, which this run takes. `path` leads to the subagent's run whose call it is; it is
+    empty for a call of this run, and only then `provider_call_id` is there."""
+
     call_id: str
-    provider_call_id: str
+    provider_call_id: str | None = None
     tool_name: str
     args: dict[str, Any]
     args_hash: str
+    path: tuple[str, ...] = ()
 
 
 class RunBody(Struct, frozen=True, kw_only=True):
@@ -121,16 +125,31 @@ def run_body(run: Run) -> RunBody:
 
 
 def pending(run: Run) -> list[PendingApproval]:
-    """Every call that waits for a verdict; none while the run is driven."""
+    """Every call that waits for a verdict, of this run and of its subagents'; none while the run is driven."""
     if run.status is Status.RUNNING:
         return []
     return [
-        PendingApproval(
-            call_id=call.id,
-            provider_call_id=call.provider_id,
-            tool_name=call.tool,
-            args=call.args or {},
-            args_hash=args_hash(call.tool, call.args or {}),
-        )
-        for call in waiting_for_verdict(run)
+        *map(pending_here, waiting_for_verdict(run)),
+        *(pending_below(waits) for waits in run.inner if isinstance(waits, Approval)),
     ]
+
+
+def pending_here(call: Call) -> PendingApproval:
+    args = call.args or {}
+    return PendingApproval(
+        call_id=call.id,
+        provider_call_id=call.provider_id,
+        tool_name=call.tool,
+        args=args,
+        args_hash=args_hash(call.tool, args),
+    )
+
+
+def pending_below(waits: Approval) -> PendingApproval:
+    return PendingApproval(
+        call_id=waits.call_id,
+        tool_name=waits.tool_name,
+        args=waits.args,
+        args_hash=waits.args_hash,
+        path=waits.path,
+    )

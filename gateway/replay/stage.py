@@ -86,9 +86,10 @@ class Stage:
     # --- as a rule, and as a log ---
 
     def rule(self, run: Run, now: datetime) -> Stop | None:
-        """Stops the run where the record shows that a decision did, by a rule that is not here."""
-        halt = self._halts.get(self.count)
-        if halt is None or halt.during != "decision":
+        """Stops the run where the record shows that a decision did, by a rule that is not here; or that a person did,
+        between two events that are written together and so cannot be held apart."""
+        halt = self._halts.get(run.seq)
+        if halt is None or halt.during == "wait":
             return None
         return Stop(halt.status, halt.interruption, halt.error)
 
@@ -138,15 +139,14 @@ class RecordedModel:
     """The real adapter over HTTP for every reply that was recorded. Replies that were lost and requests that failed are
     told as they were recorded, without their waits."""
 
-    def __init__(self, model: Model, recording: Recording, stage: Stage) -> None:
+    def __init__(self, model: Model, recording: Recording) -> None:
         self._model = model
         self._odd = {asked.at: asked for asked in recording.asks}
-        self._stage = stage
 
     async def ask(
         self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
     ) -> AsyncGenerator[Sending | Reply, None]:
-        asked = self._odd.get(self._stage.count, Ask(at=0))
+        asked = self._odd.get(run.seq, Ask(at=0))
         for attempt in asked.attempts:
             yield Sending(attempt, lost=attempt > 1)
         match asked.ending:

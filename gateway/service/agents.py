@@ -24,7 +24,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
 class FunctionDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A function that the model may call: its parameters are a JSON Schema of an object."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}(?!\n)$")]
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool | None = None

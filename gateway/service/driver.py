@@ -5,54 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
-
 from gateway.core import commands
-from gateway.core.codec import encode
-from gateway.core.errors import Unavailable
-from gateway.core.events import Event, ToolProgress, ToolStart, TurnStart
-from gateway.core.loop import Action, apply, decide
-from gateway.core.ports import Key, Record, entry_of
-from gateway.core.run import Cancelled, Deadline, Run, Status
+from gateway.core.events import Event
+from gateway.core.loop import Action, decide
+from gateway.core.run import Approval, Cancelled, Deadline, InDoubt, Run, Status
 from gateway.core.stopping import Stop, driven_seconds
 from gateway.service.perform import perform
 from gateway.service.ports import Ports, Suspended
+from gateway.service.recorder import Recorder, leads_on
 
 log = logging.getLogger(__name__)
 
-UNLISTED = (TurnStart, ToolStart, ToolProgress)
-"""Events that change nothing a list shows, so that the index row need not be written again."""
-
-
-async def record(run: Run, events: list[Event], ports: Ports, key: Key | None = None) -> Run:
-    """Make the events durable, all or none, and return the run after them. Raises what the log raises."""
-    steps: list[tuple[Run, Event, Record]] = []
-    for event in events:
-        run = apply(run, event)
-        steps.append((run, event, Record(run.id, run.seq, encode(event))))
-    entry = None if all(isinstance(event, UNLISTED) for event in events) else entry_of(run)
-    await ports.log.append([step[2] for step in steps], entry, key)
-    announce(steps, ports)
-    return run
-
-
-def announce(steps: list[tuple[Run, Event, Record]], ports: Ports) -> None:
-    for observer in ports.observers:
-        for step in steps:
-            observer.recorded(*step)
-
 
 class Driver:
-    """One run under way. `run` is its state as far as it is recorded."""
+    """One run under way."""
 
     def __init__(self, run: Run, ports: Ports) -> None:
-        self.run = run
+        self._recorder = Recorder(run, ports)
         self._ports = ports
         self._stop: Stop | None = None
         self._draining = False
         self._interruptible = False
-        self._task: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._drive(), name=f"run {run.id}")
+
+    @property
+    def run(self) -> Run:
+        """Its state as far as it is recorded."""
+        return self._recorder.run
 
     def cancel(self, reason: str) -> None:
         """Stop now: whatever is waited for, a model's reply or a tool, is abandoned."""
@@ -71,10 +50,11 @@ class Driver:
     async def _drive(self) -> None:
         timer = self._arm_deadline()
         try:
-            while self.run.status is Status.RUNNING and self._stop is None and not self._draining:
-                await self._perform(decide(self.run, self._ports.rules, self._ports.clock()))
-            if self._stop is not None and self.run.status is Status.RUNNING:
-                await self._record(commands.stop(self.run, self._stop, self._ports.clock()))
+            while self._is_running() and self._stop is None and not self._draining:
+                await self._perform(decide(self._recorder.ahead, self._ports.rules, self._ports.clock()))
+            if self._stop is not None:
+                await self._end(self._stop)
+            await self._recorder.write_when_possible()
         except Exception as fault:
             log.exception("run %s: a fault of the gateway", self.run.id)
             await self._fail(fault)
@@ -84,7 +64,7 @@ class Driver:
 
     async def _perform(self, action: Action) -> None:
         """Only the waits between two records may be interrupted, so that what was recorded is always applied."""
-        events = perform(action, self.run, self._ports)
+        events = perform(action, self._recorder.ahead, self._ports)
         try:
             while True:
                 self._interruptible = True
@@ -109,25 +89,22 @@ class Driver:
         """Stop for what a subagent waits for; one that was only interrupted by a shutdown is taken up again."""
         self._interruptible = False
         if suspended.inner:
-            why = Stop(Status.INTERRUPTED, suspended.inner[0])
-            await self._record(commands.stop(self.run, why, self._ports.clock(), inner=suspended.inner))
+            await self._end(Stop(Status.INTERRUPTED, suspended.inner[0]), inner=suspended.inner)
         else:
             self._draining = True
 
     async def _record(self, event: Event) -> None:
-        """A store that is down holds the run up; it does not lose it."""
-        try:
-            self.run = await record(self.run, [event], self._ports)
-        except Unavailable:
-            await self._record_when_possible(event)
+        self._recorder.note(event)
+        if not leads_on(event, self._recorder.ahead):
+            await self._recorder.write_when_possible()
 
-    async def _record_when_possible(self, event: Event) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(Unavailable),
-            wait=wait_exponential(multiplier=0.1, max=5),
-            before_sleep=before_sleep_log(log, logging.ERROR),
-        )
-        self.run = await retrying(record, self.run, [event], self._ports)
+    async def _end(self, why: Stop, inner: tuple[Approval | InDoubt, ...] = ()) -> None:
+        """Stop the run for what did not come out of its own loop, unless it has stopped already."""
+        if self._is_running():
+            await self._record(commands.stop(self._recorder.ahead, why, self._ports.clock(), inner=inner))
+
+    def _is_running(self) -> bool:
+        return self._recorder.ahead.status is Status.RUNNING
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
         limit = self.run.limits.deadline_seconds
@@ -139,6 +116,4 @@ class Driver:
 
     async def _fail(self, fault: Exception) -> None:
         """A bug of ours or of a plug-in must not leave a run that says it is running for ever."""
-        if self.run.status is Status.RUNNING:
-            error = f"a fault of the gateway: {type(fault).__name__}: {fault}"
-            await self._record(commands.stop(self.run, Stop(Status.FAILED, error=error), self._ports.clock()))
+        await self._end(Stop(Status.FAILED, error=f"a fault of the gateway: {type(fault).__name__}: {fault}"))

@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.core import commands
@@ -220,14 +221,14 @@ class CallContext:
         self._loop_thread = threading.get_ident()
         self._emit = emit
         self._clock = ports.clock
-        self._cancelled = threading.Event()
+        self._cancelled = False
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self._cancelled = True
 
     def progress(self, label: str) -> None:
         if self.cancelled:
@@ -239,44 +240,73 @@ class CallContext:
             self._loop.call_soon_threadsafe(self._emit, event)
 
 
+class Waiting(Struct, frozen=True):
+    """The subagent that the call asks for cannot go on without a person."""
+
+    call_id: str
+    suspended: Suspended
+
+
+Queue = asyncio.Queue[e.Event | Waiting | BaseException]
+
+
 async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Events:
-    """Runs tools side by side and yields what they report, as it comes. Closing it cancels those that still run."""
-    queue: asyncio.Queue[e.Event | BaseException] = asyncio.Queue()
-    suspended: list[Suspended] = []
+    """Runs tools side by side and yields what they report, as it comes. Closing it cancels those that still run.
+
+    A subagent that waits for a person is asked again once another call is answered: the person may have spoken."""
+    queue: Queue = asyncio.Queue()
     contexts = [CallContext(step.call, queue.put_nowait, ports) for step in executions]
-    tasks = [
-        asyncio.create_task(execute_one(step, run, ports, context, queue))
-        for step, context in zip(executions, contexts, strict=True)
-    ]
-    running = len(tasks)
+
+    def begin(step: Execute, context: CallContext) -> asyncio.Task[None]:
+        return asyncio.create_task(execute_one(step, run, ports, context, queue))
+
+    tasks = list(map(begin, executions, contexts))
+    running, waiting = len(tasks), dict[str, Suspended]()
     try:
         while running:
             event = await queue.get()
             match event:
-                case Suspended():
-                    suspended.append(event)
+                case Waiting(call_id, suspended):
+                    waiting[call_id] = suspended
                 case BaseException():
                     raise event
                 case _:
                     yield event
-            running -= isinstance(event, e.ToolResult | Suspended)
+            running -= isinstance(event, e.ToolResult | Waiting)
+            if isinstance(event, e.ToolResult):
+                again = [pair for pair in zip(executions, contexts, strict=True) if pair[0].call.id in waiting]
+                tasks += [begin(*pair) for pair in again]
+                running += len(again)
+                waiting.clear()
     finally:
-        for context in contexts:
-            context.cancel()
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=STOP_GRACE_SECONDS)
-    if suspended:
-        raise Suspended(tuple(waits for one in suspended for waits in one.inner))
+        if running:
+            await abandon(contexts, tasks)
+    if waiting:
+        raise together([waiting[step.call.id] for step in executions if step.call.id in waiting])
 
 
-async def execute_one(
-    step: Execute, run: Run, ports: Ports, context: CallContext, queue: asyncio.Queue[e.Event | BaseException]
-) -> None:
+def together(waiting: Sequence[Suspended]) -> Suspended:
+    """What all of them wait for; and if one was only cut off by a shutdown, the next process asks all again."""
+    cut_off = any(not suspended.inner for suspended in waiting)
+    return Suspended(() if cut_off else tuple(waits for suspended in waiting for waits in suspended.inner))
+
+
+async def abandon(contexts: Sequence[CallContext], tasks: Sequence[asyncio.Task[None]]) -> None:
+    for context in contexts:
+        context.cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=STOP_GRACE_SECONDS)
+
+
+async def execute_one(step: Execute, run: Run, ports: Ports, context: CallContext, queue: Queue) -> None:
     """Puts the result into the queue, or whatever else ended the execution: without it the run would wait for ever."""
     began = time.perf_counter()
     try:
         answer = await use(step, run, ports, context)
+    except Suspended as suspended:
+        queue.put_nowait(Waiting(step.call.id, suspended))
+        return
     except Exception as fault:  # noqa: BLE001  the consumer raises it
         queue.put_nowait(fault)
         return

@@ -19,15 +19,18 @@ from gateway.core.errors import Busy, NotFound, Unavailable, WrongState
 from gateway.core.events import Event, RunResumed, RunStarted
 from gateway.core.loop import replay, start
 from gateway.core.ports import Index, Key, Record, entry_of
-from gateway.core.run import Approval, Cancelled, InDoubt, Run, Status, reason_of
+from gateway.core.run import Cancelled, Run, Status, reason_of
 from gateway.core.stopping import Stop
-from gateway.service.driver import Driver, announce, record
-from gateway.service.ports import AnswersCalls, Ports
+from gateway.core.tree import children_of, is_child, is_orphan, owner_of, shows, surfaced
+from gateway.service.driver import Driver
+from gateway.service.ports import AnswersCalls, Ports, Suspended
+from gateway.service.recorder import announce, record
 
 log = logging.getLogger(__name__)
 
 BUSY_RETRY_AFTER_SECONDS = 1.0
 CANCEL_SECONDS_MAX = 10.0
+PARENT_STOPPED = "the run that asked for this was stopped"
 
 
 class Runs:
@@ -49,6 +52,7 @@ class Runs:
         self._begun = 0
         self._news = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
+        self._rejoining: set[asyncio.Task[Run]] = set()
         self._closing = False
 
     # --- looking ---
@@ -122,30 +126,45 @@ class Runs:
 
     async def _settle(self, run_id: str, call_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
         """The command goes to the run whose call it is; those above it that waited for it go on too."""
-        owner = owner_of(await self.get(run_id), call_id)
-        run = await self._command(owner, events_of)
-        while run.parent is not None and not waits_for_person(run):
-            run = await self._command(run.parent.run_id, lambda run: commands.rejoin(run, self._ports.clock()))
+        run = await self.get(owner_of(run_id, call_id))
+        try:
+            run = await self._command(run.id, events_of)
+        finally:
+            await self._rejoin_above(run)
         return await self.get(run_id)
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """Stop the run and its subagents' runs, whether driven or waiting. Raises WrongState if it ended otherwise
         first."""
+        run = await self._cancel(run_id, reason)
+        await self._rejoin_above(run)
+        return run
+
+    async def _cancel(self, run_id: str, reason: str) -> Run:
         async with self._lock(run_id):
             driver = self._drivers.get(run_id)
             if driver is None or driver.run.status is not Status.RUNNING:
-                below = waiting_below(await self.get(run_id))
-                run = await self._carry_out(run_id, lambda run: self._cancelled(run, reason))
-                for child_id in below:
-                    await self._command(child_id, lambda run: self._cancelled(run, reason))
-                return run
-        tasks = self._interrupt(driver, reason)
-        await asyncio.wait(tasks, timeout=CANCEL_SECONDS_MAX)
-        if driver.run.status is Status.RUNNING:
+                return await self._cancel_waiting(run_id, reason)
+        await asyncio.wait(self._interrupt(driver, reason), timeout=CANCEL_SECONDS_MAX)
+        run = driver.run
+        if run.status is Status.RUNNING:
             raise Unavailable(f"run {run_id} stops as soon as the store takes its last event.", retry_after_seconds=1.0)
-        if reason_of(driver.run.interruption) != "cancelled":
-            raise WrongState(f"run {run_id} had stopped already: {driver.run.status}.")
-        return driver.run
+        await self._cancel_below(run, reason)
+        if reason_of(run.interruption) != "cancelled":  # it stopped for something else just then
+            return await self._command(run_id, lambda run: commands.cancel(run, reason, self._ports.clock()))
+        return run
+
+    async def _cancel_waiting(self, run_id: str, reason: str) -> Run:
+        """What is below stops first: done halfway, it can be done again."""
+        run = await self.get(run_id)
+        self._cancelled(run, reason)  # raises WrongState before anything is stopped
+        await self._cancel_below(run, reason)
+        return await self._carry_out(run_id, lambda run: self._cancelled(run, reason))
+
+    async def _cancel_below(self, run: Run, reason: str) -> None:
+        for child_id in children_of(run):
+            with suppress(NotFound, WrongState):
+                await self._cancel(child_id, reason)
 
     def _interrupt(self, driver: Driver, reason: str) -> set[asyncio.Task[None]]:
         """Stop what is driven, and whatever is driven for it."""
@@ -181,22 +200,54 @@ class Runs:
 
     # --- subagents, which are driven in the place of the run that asked for them ---
 
+    async def _rejoin_above(self, run: Run) -> None:
+        """Those above the run that waited for it go on, or show what it waits for now."""
+        while run.parent is not None:
+            run = await self._rejoin(run.parent.run_id)
+
+    async def _rejoin(self, run_id: str) -> Run:
+        """Go on with a run that stopped for something that its subagents no longer wait for."""
+        async with self._lock(run_id):
+            run = await self.get(run_id)
+            if not run.inner:
+                return run
+            children = [await self.get(child_id) for child_id in children_of(run)]
+            if shows(run, tuple(waits for child in children for waits in surfaced(child))):
+                return run
+            return await self._carry_out(
+                run_id,
+                lambda run: commands.rejoin(run, self._ports.clock()),
+                has_place=any(map(self._is_driven, children)),
+            )
+
+    def _rejoin_later(self, run_id: str) -> None:
+        task = asyncio.create_task(patiently()(self._rejoin, run_id), name=f"rejoin {run_id}")
+        self._rejoining.add(task)
+        task.add_done_callback(self._rejoining.discard)
+
     async def begin_child(self, run_id: str, first: RunStarted) -> Run:
+        """Raises Suspended when the gateway is shutting down: the next process begins it."""
+        self._require_staying()
         return await self._begin(run_id, first)
 
-    async def take_up_child(self, run_id: str) -> Run:
+    async def take_up_child(self, run_id: str, parent: Run) -> Run:
         """The run as it is, and driven again if it was cut off."""
+        self._require_staying()
         async with self._lock(run_id):
-            return await self._carry_out(run_id, self._taken_up, has_place=True)
+            return await self._carry_out(run_id, lambda run: self._taken_up(run, parent), has_place=True)
 
-    def _taken_up(self, run: Run) -> list[Event]:
-        return [] if self._is_driven(run) else commands.take_up(run, self._ports.clock())
+    def _taken_up(self, run: Run, parent: Run) -> list[Event]:
+        return [] if self._is_driven(run) else commands.take_up(run, parent, self._ports.clock())
 
     def abandon(self, run_id: str, reason: str) -> None:
         """Stop a child whose parent no longer waits for it, unless both are only left for the next process."""
         driver = self._drivers.get(run_id)
         if driver is not None and not self._closing:
             self._interrupt(driver, reason)
+
+    def _require_staying(self) -> None:
+        if self._closing:
+            raise Suspended(())
 
     def _is_driven(self, run: Run) -> bool:
         driver = self._drivers.get(run.id)
@@ -235,8 +286,15 @@ class Runs:
         self._news = asyncio.Event()
 
     def _driven(self, driver: Driver) -> None:
-        if self._drivers.get(driver.run.id) is driver:
-            del self._drivers[driver.run.id]
+        run = driver.run
+        if self._drivers.get(run.id) is driver:
+            del self._drivers[run.id]
+        if self._closing:
+            return
+        if run.inner:  # and a person may have spoken while others of its subagents were at work
+            self._rejoin_later(run.id)
+        if run.parent is not None and run.parent.run_id not in self._drivers:
+            self._rejoin_later(run.parent.run_id)
 
     def recover(self) -> None:
         """Take up, in the background, every run that was running when its process ended."""
@@ -250,8 +308,13 @@ class Runs:
                 log.exception("run %s cannot be taken up", run_id)
 
     async def _take_up(self, run_id: str) -> None:
+        run = await self.get(run_id)
+        if run.parent is not None and is_orphan(run, await self.get(run.parent.run_id)):
+            await self._command(run_id, lambda run: self._cancelled(run, PARENT_STOPPED))
+            return
         run = await self._command(run_id, self._recovered)
         log.info("run %s is taken up at turn %d", run.id, run.turns)
+        await self._rejoin_above(run)
 
     def _recovered(self, run: Run) -> list[Event]:
         return [] if self._is_driven(run) else commands.recover(run, self._ports.clock())
@@ -260,8 +323,8 @@ class Runs:
         """Let steps under way finish and be recorded; what does not finish in time is left for recovery."""
         self._closing = True
         self._tell_waiting()
-        if self._recovery is not None:
-            self._recovery.cancel()
+        for task in filter(None, (self._recovery, *self._rejoining)):
+            task.cancel()
         tasks = {driver.task for driver in self._drivers.values()}
         for driver in self._drivers.values():
             driver.drain()
@@ -278,23 +341,6 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
-
-
-def owner_of(run: Run, call_id: str) -> str:
-    """The run whose call this is: the run itself, or one below it that waits for a person."""
-    return call_id.partition(":")[0] if any(waits.call_id == call_id for waits in run.inner) else run.id
-
-
-def waits_for_person(run: Run) -> bool:
-    return isinstance(run.interruption, Approval | InDoubt)
-
-
-def waiting_below(run: Run) -> list[str]:
-    return list(dict.fromkeys(run_id for waits in run.inner for run_id in waits.path))
-
-
-def is_child(run: Run, of: Run) -> bool:
-    return run.parent is not None and run.parent.run_id == of.id
 
 
 def patiently() -> AsyncRetrying:

@@ -14,15 +14,17 @@ from typing import Any, Protocol
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gateway.core.calls import Execute, approval_of, waiting_for_verdict
+from gateway.core.calls import Execute
 from gateway.core.commands import RaisedLimits
-from gateway.core.errors import NotFound, ToolFailed
+from gateway.core.errors import BadRequest, CannotRun, NotFound, ToolFailed
 from gateway.core.events import RunStarted
 from gateway.core.explain import why
 from gateway.core.ports import Clock
-from gateway.core.run import Approval, Call, InDoubt, Parent, Run, Status, ToolSpec
+from gateway.core.run import Parent, Run, Status, ToolSpec
+from gateway.core.tree import child_id_of, surfaced, waits_for_person
 from gateway.service.agents import Agent, Agents, ChangedPolicies, StartRun
 from gateway.service.ports import Suspended, ToolAnswer
+from gateway.service.runs import PARENT_STOPPED, patiently
 
 QUESTION_ARGUMENT: dict[str, Any] = {
     "type": "object",
@@ -32,7 +34,6 @@ QUESTION_ARGUMENT: dict[str, Any] = {
 
 DEPTH_MAX = 4
 NO_RESULT = "no result"
-PARENT_STOPPED = "the run that asked for this was stopped"
 
 
 class Children(Protocol):
@@ -44,7 +45,7 @@ class Children(Protocol):
 
     async def begin_child(self, run_id: str, first: RunStarted) -> Run: ...
 
-    async def take_up_child(self, run_id: str) -> Run: ...
+    async def take_up_child(self, run_id: str, parent: Run) -> Run: ...
 
     def abandon(self, run_id: str, reason: str) -> None: ...
 
@@ -61,29 +62,39 @@ class Subagents:
         self._first_event = first_event
 
     async def answer(self, parent: Run, step: Execute) -> ToolAnswer:
-        """The child's answer, once it has one. Raises Suspended if it waits for a person, ToolFailed in words."""
-        child = await self._begin_or_join(parent, step)
+        """The child's answer, once it has one; a store that is down holds it up. Raises Suspended if the child waits
+        for a person, ToolFailed in words."""
+        return await patiently()(self._answer, parent, step)
+
+    async def _answer(self, parent: Run, step: Execute) -> ToolAnswer:
+        child_id = child_id_of(step.call)
+        joining = asyncio.ensure_future(self._begin_or_join(child_id, parent, step))
         try:
-            return conclude(await self._children.wait(child.id, None))
+            await asyncio.shield(joining)  # half begun, a child would be one that nobody drives
+            return conclude(await self._children.wait(child_id, None))
         except asyncio.CancelledError:
-            self._children.abandon(child.id, PARENT_STOPPED)
+            joining.add_done_callback(lambda begun: self._abandon(child_id, begun))
             raise
 
-    async def _begin_or_join(self, parent: Run, step: Execute) -> Run:
-        child_id = child_id_of(step.call)
+    def _abandon(self, child_id: str, begun: asyncio.Future[Run]) -> None:
+        if not begun.cancelled() and begun.exception() is None:
+            self._children.abandon(child_id, PARENT_STOPPED)
+
+    async def _begin_or_join(self, child_id: str, parent: Run, step: Execute) -> Run:
         try:
             await self._children.get(child_id)
         except NotFound:
-            link = Parent(parent.id, step.call.id, parent.parent.depth + 1 if parent.parent else 1)
-            if link.depth > DEPTH_MAX:
-                raise ToolFailed(f"subagents are nested {DEPTH_MAX} deep already: go on without another.") from None
-            return await self._children.begin_child(child_id, await self._first_event(parent, step, link))
-        return await self._children.take_up_child(child_id)
+            return await self._children.begin_child(child_id, await self._first_event_of(parent, step))
+        return await self._children.take_up_child(child_id, parent)
 
-
-def child_id_of(call: Call) -> str:
-    """`run:turn:index` as it can stand in a URL."""
-    return call.id.replace(":", "-")
+    async def _first_event_of(self, parent: Run, step: Execute) -> RunStarted:
+        link = Parent(parent.id, step.call.id, parent.parent.depth + 1 if parent.parent else 1)
+        if link.depth > DEPTH_MAX:
+            raise ToolFailed(f"subagents are nested {DEPTH_MAX} deep already: go on without another.")
+        try:
+            return await self._first_event(parent, step, link)
+        except (CannotRun, BadRequest) as error:  # configured otherwise since the parent began
+            raise ToolFailed(f"{step.call.tool} cannot run: {error}", permanent=True) from error
 
 
 def conclude(child: Run) -> ToolAnswer:
@@ -91,7 +102,7 @@ def conclude(child: Run) -> ToolAnswer:
     parent."""
     if child.status is Status.RUNNING:
         raise Suspended(())
-    if isinstance(child.interruption, Approval | InDoubt):
+    if waits_for_person(child):
         raise Suspended(surfaced(child))
     content, error = child.output or NO_RESULT, None
     if child.status is Status.FAILED:
@@ -103,36 +114,20 @@ def conclude(child: Run) -> ToolAnswer:
     )
 
 
-def surfaced(child: Run) -> tuple[Approval | InDoubt, ...]:
-    """What the child waits for, as its parent shows it: with the path that leads there."""
-    if child.inner:
-        return tuple(with_path(waits, (child.id, *waits.path)) for waits in child.inner)
-    if isinstance(child.interruption, InDoubt):
-        return (with_path(child.interruption, (child.id,)),)
-    return tuple(with_path(approval_of(call, call.args or {}), (child.id,)) for call in waiting_for_verdict(child))
-
-
-def with_path(waits: Approval | InDoubt, path: tuple[str, ...]) -> Approval | InDoubt:
-    match waits:
-        case Approval(call_id, tool, args, seen):
-            return Approval(call_id, tool, args, seen, path)
-        case InDoubt(call_id, tool, args):
-            return InDoubt(call_id, tool, args, path)
-
-
 # --- from configuration -----------------------------------------------------------------------------------------------
 
 
 def child_event(agents: Agents, clock: Clock) -> FirstEvent:
     """How the run of a subagent begins: the question, under its own limits or what the parent has set aside for it. Who
-    approves calls, and whether a budget is hard, is the parent's to say."""
+    approves calls is the parent's to say, and its budget, if hard, is so for whoever spends from it."""
 
     async def first(parent: Run, step: Execute, link: Parent) -> RunStarted:
         assert step.spec.subagent is not None
+        hard = parent.limits.budget_mode == "hard"
         order = StartRun(
             input=str((step.call.args or {})["question"]),
             agent=step.spec.subagent,
-            limits=RaisedLimits(max_budget_usd=step.reserved_usd or UNSET, budget_mode=parent.limits.budget_mode),
+            limits=RaisedLimits(max_budget_usd=step.reserved_usd or UNSET, budget_mode="hard" if hard else UNSET),
             policies=ChangedPolicies(approval=parent.policies.approval),
         )
         return replace(await agents.first_event(order, stream=False, now=clock()), parent=link)

@@ -79,6 +79,18 @@ class Site(Struct, frozen=True):
             system = "{SYSTEM}"
             workspace = {json.dumps(str(self.workspace))}
             tools = {json.dumps(self.tools)}
+            [agents.research]
+            model = "plan"
+            system = "{SYSTEM}"
+            workspace = {json.dumps(str(self.workspace))}
+            tools = ["list_files", "read_file"]
+            limits = {{ max_turns = 6, max_budget_usd = 0.05 }}
+            [agents.cleaner]
+            model = "destructive"
+            system = "{SYSTEM}"
+            workspace = {json.dumps(str(self.workspace))}
+            [agents.lead]
+            subagents = ["research", "cleaner"]
             [prices."*"]
             input = 2.0
             output = 12.0

@@ -52,6 +52,27 @@ OWN_SCRIPTS: Mapping[str, Script] = {
             Step(text="All four are done."),
         ),
     ),
+    "mixed": Script(
+        "Asks for two reads, two deletions, a write and a read in one turn.",
+        (
+            Step(
+                turn=0,
+                calls=(
+                    Call("c1", "list_files"),
+                    Call("c2", "read_file", {"path": "errors.log"}),
+                    Call("c3", "delete_file", {"path": "access.log"}),
+                    Call("c4", "put_line", {"file": "journal"}),
+                    Call("c5", "delete_file", {"path": "notes.txt"}),
+                    Call("c6", "read_file", {"path": "errors.log"}),
+                ),
+            ),
+            Step(text="All six are done."),
+        ),
+    ),
+    "asks_cleaner": Script(
+        "Has a subagent delete a file, repeats what it said.",
+        (Step(turn=0, calls=(Call("c1", "cleaner", {"question": "Free some space."}),)), Step(echo=True)),
+    ),
     "weather": Script(
         "Asks the client twice in one turn, and once more for a tool of the gateway.",
         (
@@ -77,15 +98,17 @@ class Scenario(Struct, frozen=True, kw_only=True):
     person: Person = nobody
     policies: dict[str, Any] = {}
     limits: dict[str, Any] = {}
-    tools: tuple[str, ...] = FILE_TOOLS
+    agent: str = "files"
+    tools: tuple[str, ...] | None = FILE_TOOLS
     client_tools: tuple[Body, ...] = ()
     stream: bool = False
 
     def order(self) -> Body:
         return {
             "input": QUESTION,
+            "agent": self.agent,
             "model": self.model,
-            "tools": [*self.tools, *self.client_tools],
+            "tools": None if self.tools is None else [*self.tools, *self.client_tools],
             "policies": {"dedupe": "off"} | self.policies,
             "limits": self.limits,
             "stream": self.stream,

@@ -20,6 +20,10 @@ WRITTEN = "Appended one line."
 INTENT_DURABLE, RESULT_LOST = Crash(4, "after"), Crash(5, "before")
 """Around the call, whose `tool_start` is the fourth event: nothing is written yet, or all is but the result."""
 
+NOT_WRITTEN = (INTENT_DURABLE, Crash(3, "after"))
+WRITTEN_UNSAID = (RESULT_LOST, Crash(6, "before"))
+"""The same two places by the other event of the write: a reply is one with the intent, a result with what follows."""
+
 
 async def test_a_tool_that_is_not_idempotent_writes_once_or_its_run_stops_in_doubt(
     world: World, tmp_path: Path
@@ -30,9 +34,9 @@ async def test_a_tool_that_is_not_idempotent_writes_once_or_its_run_stops_in_dou
         site = world.site(tmp_path / str(crash), *APPEND.tools)
         before = await killed(world, site, APPEND, crash)
         run, trace = await finished(world, site, APPEND)
-        if crash in (INTENT_DURABLE, RESULT_LOST):
+        if crash in (*NOT_WRITTEN, *WRITTEN_UNSAID):
             doubt = {"status": "interrupted", "reason": "in_doubt"}
-            written = 1 if crash == RESULT_LOST else 0
+            written = 1 if crash in WRITTEN_UNSAID else 0
             return [*differences(doubt | {"lines": written}, run | {"lines": len(site.lines())})]
         return [
             *faults_after(before, site, trace, run, expected),
@@ -128,7 +132,7 @@ async def test_an_idempotent_tool_is_run_again_with_the_same_key(world: World, t
         before = await killed(world, site, PUT, crash)
         run, trace = await finished(world, site, PUT)
         key = f"{run['id']}:1:0"
-        keys = [key, key] if crash == RESULT_LOST else [key]
+        keys = [key, key] if crash in WRITTEN_UNSAID else [key]
         return [
             *faults_after(before, site, trace, run, expected),
             *differences({"lines": [key], "keys": keys}, {"lines": site.lines(), "keys": site.lines("journal.asked")}),

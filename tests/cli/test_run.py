@@ -120,7 +120,12 @@ def test_the_options_of_a_run_reach_it(cli: Run) -> None:
     run = body(done.out)
     assert run["model"] == "once"
     assert run["messages"][0] == {"role": "system", "content": "Be brief."}  # type: ignore[index]
-    assert run["limits"] == {"max_turns": 9, "max_budget_usd": 0.5, "deadline_seconds": 30.0}
+    assert run["limits"] == {
+        "max_turns": 9,
+        "max_budget_usd": 0.5,
+        "budget_mode": "soft",
+        "deadline_seconds": 30.0,
+    }
     assert list(run["policies"].values())[:4] == ["all", "vague", "stop", "deny"]  # type: ignore[attr-defined]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,9 +26,11 @@ limits = st.builds(
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet() -> Iterator[None]:
     """A bug of a toolbox is logged, and here it is meant."""
     logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

@@ -28,12 +28,14 @@ CREATE INDEX runs_of_agent_and_status ON runs (agent, status, created_at);
 CREATE INDEX runs_of_reason ON runs (reason) WHERE reason IS NOT NULL;
 CREATE INDEX runs_running ON runs (created_at) WHERE status = 'running';
 
+-- With a rowid: the events of all runs are written one behind the other, so that a commit touches few pages.
 CREATE TABLE events (
   run_id TEXT NOT NULL REFERENCES runs (id),
   seq INTEGER NOT NULL,
-  body BLOB NOT NULL,
-  PRIMARY KEY (run_id, seq)
-) STRICT, WITHOUT ROWID;
+  body BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX events_of_run ON events (run_id, seq);
 
 CREATE TABLE keys (
   key TEXT NOT NULL PRIMARY KEY,

@@ -1,0 +1,40 @@
+"""Pictures of what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+
+if TYPE_CHECKING:
+    from gateway.bench.overhead import Report
+
+
+def draw_overhead(report: Report, file: Path) -> None:
+    """Latency and throughput beside the bare loop's, and the growth of a runaway."""
+    figure, (latency, throughput, growth) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    at_once = [str(row.concurrency) for row in report.rows]
+    latency.plot(at_once, [row.bare_ms for row in report.rows], "o-", color="#888", label="bare loop")
+    latency.plot(at_once, [row.gateway_ms for row in report.rows], "o-", color="#1f6feb", label="gateway, median")
+    latency.plot(at_once, [row.gateway_p99_ms for row in report.rows], "o:", color="#1f6feb", label="gateway, p99")
+    latency.set(title="a three-turn run", xlabel="at once", ylabel="ms", yscale="log")
+    throughput.plot(at_once, [row.bare_runs_per_second for row in report.rows], "o-", color="#888", label="bare loop")
+    throughput.plot(
+        at_once, [row.gateway_runs_per_second for row in report.rows], "o-", color="#1f6feb", label="gateway"
+    )
+    throughput.set(title="throughput", xlabel="at once", ylabel="runs a second", ylim=(0, None))
+    turns = [row.to_turn for row in report.growth]
+    growth.plot(turns, [row.bytes_a_turn for row in report.growth], "o-", color="#1a7f37", label="bytes a turn")
+    growth.set(title="a runaway: what a turn writes", xlabel="turn", ylabel="bytes", ylim=(0, None))
+    for axes in (latency, throughput, growth):
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    machine = report.machine
+    figure.suptitle(f"{machine.cores} cores, Python {machine.python}, {machine.taken_at}", fontsize=9, color="#666")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)

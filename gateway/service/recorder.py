@@ -1,0 +1,96 @@
+"""Writes down what happens in one run, and keeps its state in step with the record."""
+
+from __future__ import annotations
+
+import logging
+
+from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
+
+from gateway.core.codec import encode
+from gateway.core.errors import Unavailable
+from gateway.core.events import Event, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
+from gateway.core.loop import apply
+from gateway.core.ports import Record, entry_of
+from gateway.core.run import Run
+from gateway.service.ports import Ports
+
+log = logging.getLogger(__name__)
+
+UNLISTED = (TurnStart, ToolStart, ToolProgress)
+"""Events that change nothing a list shows, so that the index row need not be written again."""
+
+Step = tuple[Run, Event, Record]
+
+
+def step_of(run: Run, event: Event) -> Step:
+    run = apply(run, event)
+    return run, event, Record(run.id, run.seq, encode(event))
+
+
+async def record(run: Run, events: list[Event], ports: Ports) -> Run:
+    """Make the events durable, all or none, and return the run after them. Raises what the log raises."""
+    recorder = Recorder(run, ports)
+    for event in events:
+        recorder.note(event)
+    await recorder.write()
+    return recorder.run
+
+
+def announce(steps: list[Step], ports: Ports) -> None:
+    for observer in ports.observers:
+        for step in steps:
+            observer.recorded(*step)
+
+
+class Recorder:
+    """`run` is the state as far as it is durable, and all that anybody else may see. `ahead` is a little further:
+    events that follow each other at once are noted, and written together before anything outside happens."""
+
+    def __init__(self, run: Run, ports: Ports) -> None:
+        self.run = run
+        self.ahead = run
+        self._ports = ports
+        self._noted: list[Step] = []
+
+    def note(self, event: Event) -> None:
+        step = step_of(self.ahead, event)
+        self.ahead = step[0]
+        self._noted.append(step)
+
+    async def write(self) -> None:
+        """Make what is noted durable, all or none, and tell the observers. Raises what the log raises."""
+        steps = self._noted
+        if not steps:
+            return
+        entry = None if all(isinstance(step[1], UNLISTED) for step in steps) else entry_of(self.ahead)
+        await self._ports.log.append([step[2] for step in steps], entry)
+        self._noted = []
+        self.run = self.ahead
+        announce(steps, self._ports)
+
+    async def write_when_possible(self) -> None:
+        """A store that is down holds the run up; it does not lose it."""
+        try:
+            await self.write()
+        except Unavailable:
+            retrying = AsyncRetrying(
+                retry=retry_if_exception_type(Unavailable),
+                wait=wait_exponential(multiplier=0.1, max=5),
+                before_sleep=before_sleep_log(log, logging.ERROR),
+            )
+            await retrying(self.write)
+
+
+def leads_on(event: Event, run: Run) -> bool:
+    """Whether the next event follows at once, without a wait or an effect in between, so that both are one write.
+
+    After a reply it is decided what to do with it; after the last answer of a batch, what comes next. Not after one
+    while other tools still run.
+    """
+    match event:
+        case Turn():
+            return True
+        case ToolResult():
+            return not any(call.started and call.outcome is None for call in run.calls)
+        case _:
+            return False
