@@ -30,7 +30,7 @@ EXAMPLES = 60
 ALL = list(HealthCheck)
 RUN = "/v1/runs/{run_id}"
 WITH_INPUT = [
-    *("POST /v1/runs", "GET /v1/runs", f"GET {RUN}", f"GET {RUN}/events"),
+    *("POST /v1/runs", "GET /v1/runs", f"GET {RUN}", f"GET {RUN}/events", "GET /v1/stats"),
     *(f"POST {RUN}/{command}" for command in ("approve", "reject", "resume", "cancel", "tool_outputs")),
 ]
 WITHOUT_INPUT = ["GET /metrics", "GET /healthz", "GET /readyz", "GET /openapi.json"]
