@@ -192,7 +192,9 @@ def called(run: Run, event: e.ToolResult) -> dict[str, Any]:
         "messages": with_answer(run, call, Tool(event.provider_id, event.tool_name, event.content)),
         "tool_runs": run.tool_runs + executed,
         "cost_usd": total(run.cost_usd, event.child_cost_usd),
-        "delegated_cost_usd": total(run.delegated_cost_usd, event.child_cost_usd),
+        "delegated_cost_usd": total(run.delegated_cost_usd, event.child_cost_usd)
+        if event.child_cost_usd
+        else run.delegated_cost_usd,
         "unconfirmed_cost_usd": total(run.unconfirmed_cost_usd, event.child_unconfirmed_usd),
         "tally": tally_answered(run, call, event),
         "remembered": remembered(run, call, event),
