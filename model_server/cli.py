@@ -28,7 +28,7 @@ from model_server.errors import LoadFailed, ModelServerError
 from model_server.loading import Settings
 from model_server.metrics import Metrics
 from model_server.models import Chosen
-from model_server.registry import REGISTRY, Weights
+from model_server.registry import REGISTRY, STAND_IN, Weights
 from model_server.scheduler import Limits
 from model_server.service import Service
 
@@ -77,6 +77,7 @@ def models_(as_json: AsJson = False) -> None:
         typer.echo(msgspec.json.encode(listed))
     else:
         Console().print(_models_table(listed))
+        typer.echo(f"\nCached in {folder}. {REGISTRY[STAND_IN].name}: {REGISTRY[STAND_IN].about}")
 
 
 @cli.command()
@@ -101,12 +102,14 @@ def _text(path: Path | None) -> str | None:
 
 
 def _models_table(listed: list[Listed]) -> Table:
-    table = Table("name", "file", "MB", "licence", "sha256", "cached")
+    """Names are never cut, since one has to type them. The file of a name is the name with `.gguf`."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "MB", "licence", "sha256", "cached"):
+        table.add_column(title, no_wrap=title == "name", overflow="fold")
     for entry in listed:
         weights = entry.weights
-        row = (weights.name, weights.file, f"{weights.size_bytes / 1e6:,.0f}", weights.licence, weights.sha256[:12])
-        table.add_row(*map(Text, row), Text(entry.cached or "no", "green" if entry.cached else "dim"))
-        table.add_row(Text(weights.about, "italic"))
+        row = (weights.name, f"{weights.size_bytes / 1e6:,.0f}", weights.licence, weights.sha256[:8])
+        table.add_row(*map(Text, row), Text("yes", "green") if entry.cached else Text("no", "dim"))
     return table
 
 

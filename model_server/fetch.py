@@ -74,11 +74,12 @@ def _alone(folder: Path, weights: Weights) -> Iterator[None]:
 def _from_hub(hub: Hub, weights: Weights, partial: Path, target: Path, bars: bool) -> Path:
     try:
         import huggingface_hub
-        from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+        from huggingface_hub import utils
     except ImportError:
         words = "needs the package huggingface_hub: pip install 'agent-sidecar[local]'."
         raise FetchFailed(f"Fetching {weights.name} {words}") from None
-    (enable_progress_bars if bars else disable_progress_bars)()
+    utils.logging.set_verbosity_error()  # it says how it tries again, and this says how it ended
+    (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
     try:
         got = huggingface_hub.hf_hub_download(
             hub.repository, weights.file, revision=hub.revision, local_dir=partial, etag_timeout=10
@@ -89,9 +90,11 @@ def _from_hub(hub: Hub, weights: Weights, partial: Path, target: Path, bars: boo
 
 
 def _hub_refused(weights: Weights, target: Path, error: Exception) -> str:
+    while error.__cause__ or error.__context__:  # the library's own words are general, those of the cause are not
+        error = error.__cause__ or error.__context__  # pyright: ignore[reportAssignmentType]
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
     return (
-        f"The model hub could not be reached ({reason}). Either place {weights.file} ({weights.size_bytes:,} bytes) "
+        f"{weights.name} could not be fetched from the model hub ({reason}). Either place {weights.file} ({weights.size_bytes:,} bytes) "
         f"at {target}, or use the stand-in: model-server fetch {STAND_IN}."
     )
 

@@ -17,11 +17,9 @@ RULES_MAX = 4000
 DEPTH_MAX = 64
 REPEATS_MAX = 1000  # llama.cpp unrolls repetitions, so larger bounds are not enforced
 
-_UNENFORCED = frozenset(
-    ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "uniqueItems", "not")
-    + ("if", "then", "else", "contains", "patternProperties", "propertyNames", "dependentRequired")
-    + ("dependentSchemas", "minProperties", "maxProperties", "prefixItems")
-)
+_UNENFORCED = {"pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "uniqueItems"}
+_UNENFORCED |= {"not", "if", "then", "else", "contains", "patternProperties", "propertyNames", "dependentRequired"}
+_UNENFORCED |= {"dependentSchemas", "minProperties", "maxProperties", "prefixItems"}
 
 _COMMON = {
     "sp": r'(" " | "\n"{1,2} [ \t]{0,20})?',

@@ -34,16 +34,16 @@ class Openers(Struct, frozen=True):
 
 
 def openers(names: Iterable[str]) -> Openers:
-    known = sorted(map(re.escape, names), key=len, reverse=True)
+    known = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     spelled = [_spelled(name) for name in names]
-    begun = rf"<tool_call>|<tools>|(?:{_FENCE})?(?:\[\s*)?{_OBJECT}(?:{'|'.join(known)}){_QUOTE}"
+    before = rf"<tool_call>|<tools>|{_APART}(?:{_FENCE})?"
+    begun = rf"{before}(?:\[\s*)?{_OBJECT}(?:{known}){_QUOTE}"
     maybe = rf"(?:{begun})|(?:{_beginning(spelled)})\Z"
-    committed = (
-        rf"<tool_call>|<tools>|(?:{_FENCE})?{_STRICT_OBJECT}(?:(?:{'|'.join(known)})\"|(?:{'|'.join(spelled)})\Z)"
-    )
+    committed = rf"{before}{_STRICT_OBJECT}(?:(?:{known})\"|(?:{'|'.join(spelled)})\Z)"
     return Openers(re.compile(begun), re.compile(maybe), re.compile(committed))
 
 
+_APART = r"(?<![^\s>;:,.!\[`])"  # after a space or a mark, and not inside an expression of some code
 _FENCE = r"```\w*\s*"
 _OBJECT = rf"\{{(?:\s*\{{)?\s*{_QUOTE}name{_QUOTE}\s*:\s*{_QUOTE}"
 _STRICT_OBJECT = r"\{\s*\"name\"\s*:\s*\""
@@ -61,7 +61,7 @@ def _beginning(names: list[str]) -> str:
     bare = rf"\{{(?:\s*\{{)?(?:{_nested(key)})?"
     listed = rf"\[\s*(?:{bare})?"
     fenced = _nested(["`", "`", "`", r"\w*", _SPACES, f"(?:{listed}|{bare})"])
-    return "|".join([_nested(list("<tool_call>")), _nested(list("<tools>")), fenced, listed, bare])
+    return "|".join([_nested(list("<tool_call>")), _nested(list("<tools>")), f"{_APART}(?:{fenced}|{listed}|{bare})"])
 
 
 def _nested(atoms: list[str]) -> str:

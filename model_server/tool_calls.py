@@ -117,17 +117,14 @@ class StreamingReader:
 
     def feed(self, text: str) -> str:
         """What may be shown now. Whitespace in front of everything is not."""
-        self._text += text
-        if not self._shown:
-            self._shown = len(self._text) - len(self._text.lstrip())
+        self._text += text if self._text else text.lstrip()
         start, self._shown = self._shown, self._reader.safe(self._text, self._shown)
         return self._text[start : self._shown]
 
     def end(self, *, cut_off: bool = False) -> Parsed:
         """What was not shown yet, and the calls."""
         parsed = self._reader.parse(self._text, cut_off=cut_off)
-        shown = len(self._text[: self._shown].lstrip())
-        return Parsed((parsed.content or "")[shown:] or None, parsed.calls)
+        return Parsed((parsed.content or "")[self._shown :] or None, parsed.calls)
 
 
 # ── values in broken JSON ─────────────────────────────────────────────────────────────────────────────────────────────
