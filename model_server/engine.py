@@ -90,6 +90,10 @@ class Engine:
                 case Keep(sequence, length):
                     llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
 
+    def held(self, sequence: int) -> int:
+        """How many positions llama.cpp holds for a sequence, to compare with the scheduler's account."""
+        return llama.llama_memory_seq_pos_max(self._memory, sequence) + 1
+
     def decode(self, shares: Sequence[Share]) -> int:
         """0 if it went well, else what llama_decode returned."""
         self._batch.fill(shares)

@@ -66,7 +66,7 @@ def load(chosen: Chosen, settings: Settings, on_progress: Callable[[float], None
         batch_tokens=settings.limits.batch_tokens,
         threads=settings.threads,
         flash_attention=settings.flash_attention,
-        repack=settings.matrix_unit and _matrix_unit_works(chosen.path),
+        repack=settings.matrix_unit and matrix_unit_works(chosen.path),
     )
     loaded = engine.Engine(chosen.path, options, lambda part: on_progress(0.3 + part * 0.6))
     warm_up(loaded)
@@ -84,7 +84,7 @@ def warm_up(engine: Engine) -> None:
     engine.apply([Keep(0, 0)])
 
 
-def _matrix_unit_works(path: Path) -> bool:
+def matrix_unit_works(path: Path) -> bool:
     """On some virtual machines the processor announces AMX and llama.cpp dies of using it (llama.cpp #20824).
 
     Only another process can find that out and live.

@@ -1,6 +1,7 @@
 """The HTTP side, with a model without weights."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -265,6 +266,8 @@ async def test_a_client_that_goes_away_frees_its_sequence_in_the_middle_of_its_r
         asked = asyncio.create_task(session.post(client.address + "/v1/chat/completions", data=body))
         await client.until("sequences_active", 1)
         asked.cancel()
+        with suppress(asyncio.CancelledError):
+            (await asked).close()
 
     await client.until("sequences_active", 0)
     assert await client.metric('requests_total{outcome="cancelled"}') == 1
