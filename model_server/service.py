@@ -51,6 +51,7 @@ class Service:
         self._worker: Worker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
         self._inboxes: dict[int, asyncio.Queue[Event]] = {}
         self._last_id = 0
         self._reply_seconds = 1.0  # a moving average, from which Retry-After is guessed
@@ -63,6 +64,8 @@ class Service:
         self._thread.start()
 
     async def close(self) -> None:
+        """Waits until the model is closed; if it is still being loaded, until it is loaded."""
+        self._closing.set()
         if self._worker:
             self._worker.inbox.put(Stop())
         if self._thread:
@@ -88,7 +91,8 @@ class Service:
             self._worker = Worker(engine, self.limits, self._tell, time.monotonic)
             self._engine = engine
             self._call(self._settle, "ready", None)
-            self._worker.run()
+            if not self._closing.is_set():
+                self._worker.run()
         except ModelServerError as error:
             self._call(self._settle, "failed", error)
         except Exception as error:  # noqa: BLE001 - the end of a thread: logged, told to all who wait, and shown by readyz

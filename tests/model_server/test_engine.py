@@ -192,7 +192,11 @@ def test_text_before_the_call_in_its_first_token_is_accepted(engine: Engine) -> 
 
 SCHEMAS: list[tuple[Any, list[Any], list[Any]]] = [
     ({"type": "object"}, ["{}", '{"a": [1, {"b": null}], "c": -1.5e3}'], ["[]", "1", "{", '{"a": }']),
-    ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1, 2]"], ["[]", "[1,2,3]"]),
+    (
+        {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2},
+        ["[1]", "[1, 2]"],
+        ["[]", "[1,2,3]"],
+    ),
     ({"type": "array", "items": {"type": "integer"}, "maxItems": 1}, ["[]", "[1]"], ["[1, 2]", '["a"]']),
     ({"enum": ["a", 1, None, True]}, ['"a"', "1", "null", "true"], ['"b"', "false"]),
     ({"type": ["string", "null"]}, ['"x"', "null"], ["1"]),
