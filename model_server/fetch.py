@@ -94,8 +94,8 @@ def _hub_refused(weights: Weights, target: Path, error: Exception) -> str:
         error = error.__cause__ or error.__context__  # pyright: ignore[reportAssignmentType]
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
     return (
-        f"{weights.name} could not be fetched from the model hub ({reason}). Either place {weights.file} ({weights.size_bytes:,} bytes) "
-        f"at {target}, or use the stand-in: model-server fetch {STAND_IN}."
+        f"{weights.name} could not be fetched from the model hub ({reason}). Either place {weights.file} "
+        f"({weights.size_bytes:,} bytes) at {target}, or use the stand-in: model-server fetch {STAND_IN}."
     )
 
 

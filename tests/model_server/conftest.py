@@ -9,7 +9,6 @@ import aiohttp
 import assel
 import msgspec
 import pytest
-from tests.model_server.fakes import FakeEngine
 from msgspec import Struct
 
 from model_server.app import Card, create_app, serving
@@ -18,6 +17,7 @@ from model_server.metrics import Metrics
 from model_server.prompt import Template
 from model_server.scheduler import Limits
 from model_server.service import Load, Service
+from tests.model_server.fakes import FakeEngine
 
 LIMITS = Limits(cells=4000, sequences=2, kept=6, queue=2, batch_tokens=64)
 TOOLS = [
@@ -85,7 +85,7 @@ class Client:
     async def until(self, name: str, value: float, seconds: float = 10) -> None:
         """Waits until a series has a value."""
         async with asyncio.timeout(seconds):
-            while await self.metric(name) != value:
+            while await self.metric(name) != value:  # noqa: ASYNC110 - over HTTP there is nothing to wait on
                 await asyncio.sleep(0.01)
 
 

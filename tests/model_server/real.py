@@ -35,7 +35,7 @@ def repack(path: Path) -> bool:
 
 
 def settings(model: Chosen, limits: Limits = LIMITS) -> Settings:
-    """One thread: the machine that runs tests runs other things as well, and llama.cpp's threads wait for each other."""
+    """One thread: what runs tests runs other things too, and llama.cpp's threads wait for each other."""
     return Settings(limits=limits, threads=1, matrix_unit=repack(model.path))
 
 

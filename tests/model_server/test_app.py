@@ -233,7 +233,7 @@ async def test_when_nobody_more_can_wait_the_answer_is_429_and_says_when_to_come
     engine.go.clear()
     waiting = [asyncio.create_task(client.chat(f"hello {n}")) for n in range(LIMITS.sequences + LIMITS.queue)]
     async with asyncio.timeout(5):
-        while len(client.service._inboxes) < len(waiting):
+        while len(client.service._inboxes) < len(waiting):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
     refused = await client.chat("one more")
     engine.go.set()

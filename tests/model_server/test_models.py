@@ -120,7 +120,7 @@ def test_a_path_is_served_under_the_name_of_its_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_here_is_said_with_what_to_do(tmp_path: Path, asked: str | None, words: str) -> None:
-    with pytest.raises(LoadFailed, match="fetch|registry") as failed:
+    with pytest.raises(LoadFailed, match=r"fetch|registry") as failed:
         models.choose(asked, tmp_path)
 
     assert words in str(failed.value)

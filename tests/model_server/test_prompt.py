@@ -55,7 +55,8 @@ def test_arguments_of_past_calls_are_decoded_and_neighbouring_results_share_a_tu
     ]
 
     assert written(render(messages, (), "qwen2.5")).split("timeout?<|im_end|>\n")[1] == (
-        '<|im_start|>assistant\nI look.\n<tool_call>\n{"name": "read_file", "arguments": {"path": "é.log"}}\n</tool_call>\n'
+        "<|im_start|>assistant\nI look.\n"
+        '<tool_call>\n{"name": "read_file", "arguments": {"path": "é.log"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "list_files", "arguments": {}}\n</tool_call><|im_end|>\n'
         "<|im_start|>user\n<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response><|im_end|>\n"
         '<|im_start|>assistant\n<tool_call>\n{"name": "list_files", "arguments": {}}\n</tool_call><|im_end|>\n'

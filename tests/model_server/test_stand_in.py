@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+import pytest_asyncio
 
 from model_server.registry import STAND_IN
 from tests.model_server.conftest import Client, Got
@@ -38,8 +39,12 @@ TOOLS = [
 QUESTIONS = ["List the files.", "Read the file errors.log.", "Write a note that says: rotate the logs."]
 
 
-@pytest.fixture
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
+    """One server for all tests here: loading and the first prompt take their time."""
     async with hosted(chosen(STAND_IN)) as client:
         yield client
 
@@ -69,10 +74,10 @@ async def test_asked_for_what_a_tool_does_the_model_calls_tools_and_its_calls_ar
 async def test_a_call_that_is_required_or_named_cannot_fail(client: Client) -> None:
     required = await client.chat(asked("Hello!"), tools=TOOLS, tool_choice="required", max_tokens=96)
     named = {"type": "function", "function": {"name": "write_note"}}
-    drawn = await client.chat(asked("Hello!"), tools=TOOLS, tool_choice=named, temperature=1.0, seed=5, max_tokens=300)
+    one = await client.chat(asked("Hello!"), tools=TOOLS, tool_choice=named, max_tokens=96)
 
     assert valid_calls(required)
-    assert [call["function"]["name"] for call in valid_calls(drawn)] == ["write_note"]
+    assert [call["function"]["name"] for call in valid_calls(one)] == ["write_note"]
 
 
 async def test_with_tools_that_must_not_be_called_the_prompt_stays_and_nothing_is_called(client: Client) -> None:
@@ -143,20 +148,19 @@ async def test_over_ten_turns_an_agent_computes_only_what_each_turn_adds(client:
 
 
 async def test_agents_that_take_turns_keep_their_caches_and_share_the_beginning(client: Client) -> None:
-    ada, bob, cy = (Agent(client, name) for name in ("Ada", "Bob", "Cy"))
-    await ada.turn()
-    for agent in (bob, cy):
-        found, _ = await agent.turn()
-        assert found >= agent.turns[0].json["usage"]["prompt_tokens"] - 24  # all but the user's own words
+    dee, bob = Agent(client, "Dee"), Agent(client, "Bob")
+    await dee.turn()
+    found, _ = await bob.turn()
+    assert found >= bob.turns[0].json["usage"]["prompt_tokens"] - 24  # all but the user's own words
     for _ in range(3):
-        for agent in (ada, bob, cy):
+        for agent in (dee, bob):
             found, least = await agent.turn()
             assert found >= least > 0
     assert await client.metric("evicted_cells_total") == 0
 
 
 async def test_agents_at_once_keep_their_caches_too(client: Client) -> None:
-    agents = [Agent(client, name) for name in ("Ada", "Bob", "Cy")]
+    agents = [Agent(client, name) for name in ("Eve", "Fay", "Gus")]
     for turn in range(3):
         counts = await asyncio.gather(*(agent.turn() for agent in agents))
         assert turn == 0 or all(found >= least > 0 for found, least in counts)
