@@ -3,7 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+# How llama-cpp-python is built, once per machine. Without AMX: virtual machines announce it and cannot use it.
+LLAMA_FLAGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF
+ifeq ($(shell uname -m),x86_64)
+LLAMA_FLAGS += -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8
+endif
+
+.PHONY: demo test soak-model check clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -11,7 +17,7 @@ $(BIN)/gateway: pyproject.toml
 	@touch $@
 
 $(BIN)/pytest: pyproject.toml $(BIN)/gateway
-	$(BIN)/pip install -q -e '.[dev]'
+	CMAKE_ARGS="$(LLAMA_FLAGS)" $(BIN)/pip install -q -e '.[dev,local]'
 	@touch $@
 
 demo: $(BIN)/gateway            ## the published scenarios, beside the published figures
@@ -19,6 +25,9 @@ demo: $(BIN)/gateway            ## the published scenarios, beside the published
 
 test: $(BIN)/pytest             ## everything that must hold
 	$(BIN)/pytest
+
+soak-model: $(BIN)/pytest       ## a thousand requests to the model server, a tenth of them aborted
+	$(BIN)/pytest -s tests/model_server/soak_model.py
 
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .

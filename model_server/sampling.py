@@ -14,7 +14,7 @@ from model_server.jobs import Sampling
 Logits = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
-CANDIDATES = 256  # the best tokens, that a grammar is shown before it is shown all
+CANDIDATES = (256, 8192)  # how many of the best tokens a grammar is shown before it is shown all
 
 
 class Grammar(Protocol):
@@ -39,10 +39,13 @@ def choose(logits: Logits, sampling: Sampling, generator: np.random.Generator, g
 
 
 def _best_allowed(logits: Logits, grammar: Grammar) -> int | None:
-    count = min(CANDIDATES, len(logits))
-    ids = np.argpartition(logits, -count)[-count:].astype(np.int32)
-    allowed = ids[grammar.allowed(ids)]
-    return int(allowed[np.argmax(logits[allowed])]) if len(allowed) else None
+    for count in CANDIDATES:
+        best = min(count, len(logits))
+        ids = np.argpartition(logits, -best)[-best:].astype(np.int32)
+        allowed = ids[grammar.allowed(ids)]
+        if len(allowed):
+            return int(allowed[np.argmax(logits[allowed])])
+    return None
 
 
 def _draw(logits: Logits, sampling: Sampling, generator: np.random.Generator) -> int:

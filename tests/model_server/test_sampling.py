@@ -39,9 +39,10 @@ def test_greedy_takes_the_best_of_the_allowed_tokens() -> None:
 
 
 def test_a_token_far_down_is_found_when_no_better_one_is_allowed() -> None:
-    logits = np.arange(10_000, dtype=np.float32)
+    logits = np.arange(20_000, dtype=np.float32)
 
     assert choose(logits, Sampling(), generator(), Only(3, 7)) == 7
+    assert choose(logits, Sampling(), generator(), Only(3, 15_000)) == 15_000
 
 
 def test_a_grammar_that_allows_nothing_is_an_error() -> None:
