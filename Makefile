@@ -3,10 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# How llama-cpp-python is built, once per machine. Without AMX: virtual machines announce it and cannot use it.
+LLAMA_FLAGS := -DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF
+ifeq ($(shell uname -m),x86_64)
+LLAMA_FLAGS += -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8
+endif
+
 # What the tests need besides Python: a program, and the Debian package that has it.
 DEBIAN := promtool=prometheus systemd-analyze=systemd chromium=chromium
 
-.PHONY: demo test check bench peers observe debian clean
+.PHONY: demo test soak-model check bench peers observe debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,7 +20,7 @@ $(BIN)/gateway: pyproject.toml
 	@touch $@
 
 $(BIN)/pytest: pyproject.toml $(BIN)/gateway
-	$(BIN)/pip install -q -e '.[dev]'
+	CMAKE_ARGS="$(LLAMA_FLAGS)" $(BIN)/pip install -q -e '.[dev,local]'
 	@touch $@
 
 demo: $(BIN)/gateway            ## the published scenarios, beside the published figures
@@ -31,6 +37,9 @@ peers:                          ## other proxies, for `gateway bench proxy`
 	$(PYTHON) -m venv .peers/venv
 	.peers/venv/bin/pip install -q 'litellm[proxy]'
 	npm install --silent --prefix .peers @portkey-ai/gateway
+
+soak-model: $(BIN)/pytest       ## a thousand requests to the model server, a tenth of them aborted
+	$(BIN)/pytest -s tests/model_server/soak_model.py
 
 check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/ruff check .
