@@ -121,7 +121,8 @@ def settle(group: list[Job], outcomes: Outcomes) -> None:
 
 class LoopWriter:
     """Commits on the event loop, once a turn of it. For `synchronous = NORMAL`, where a commit is a few dozen
-    microseconds of copying to the kernel: handing it to a thread and back would cost more than it does.
+    microseconds of copying to the kernel: handing it to a thread and back would cost more than it does. As long as one
+    job comes a turn, it does not even wait for the loop to come round.
 
     What waits for the disk is the checkpoint, and that is done by `checkpoints` elsewhere.
     """
@@ -132,6 +133,8 @@ class LoopWriter:
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
         self._group: list[Job] = []
+        self._jobs_this_turn = 0
+        self._alone = False
         self._locked_until: float | None = None
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
@@ -143,13 +146,25 @@ class LoopWriter:
     async def write(self, work: Work) -> None:
         if self._closed:
             raise Unavailable("The store is closed.")
-        if not self._group:
-            self._loop.call_soon(self._commit)
+        if not self._jobs_this_turn:
+            self._loop.call_soon(self._come_round)
+        self._jobs_this_turn += 1
         job = Job(work, self._loop.create_future())
         self._group.append(job)
+        if self._alone and self._jobs_this_turn == 1:
+            self._commit()
         await job.done
 
+    def _come_round(self) -> None:
+        self._alone = self._jobs_this_turn == 1
+        self._jobs_this_turn = 0
+        if self._group:
+            self._commit()
+
     def _commit(self) -> None:
+        """What has been asked for, unless it was committed already while the file was locked."""
+        if not self._group:
+            return
         if self._is_locked():
             self._loop.call_later(LOCKED_RETRY_SECONDS, self._commit)
             return
