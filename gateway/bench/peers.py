@@ -12,6 +12,11 @@ import msgspec
 import psutil
 from msgspec import Struct
 
+
+class DidNotStart(Exception):
+    """A peer that is installed and does not run here: it is left out of the table."""
+
+
 PEERS_FOLDER = Path(".peers")
 START_SECONDS_MAX = 90.0
 
@@ -50,7 +55,9 @@ PORTKEY = PEERS_FOLDER / "node_modules/@portkey-ai/gateway/build/start-server.js
 def litellm_command(port: int, base_url: str, model: str, folder: Path) -> list[str]:
     settings = {"model": f"openai/{model}", "api_base": base_url, "api_key": "none"}
     config = folder / "litellm.yaml"  # JSON is YAML
-    config.write_bytes(msgspec.json.encode({"model_list": [{"model_name": model, "litellm_params": settings}]}))
+    models = [{"model_name": model, "litellm_params": settings}]
+    open_to_us = {"dangerously_permit_weak_or_unset_master_key": True}
+    config.write_bytes(msgspec.json.encode({"model_list": models, "general_settings": open_to_us}))
     return [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
 
 
@@ -99,7 +106,7 @@ async def listens(port: int, process: asyncio.subprocess.Process) -> None:
                 continue
             writer.close()
             return
-    raise RuntimeError(f"it ended at once, with {process.returncode}")
+    raise DidNotStart(f"it ended at once, with {process.returncode}")
 
 
 def free_port() -> int:

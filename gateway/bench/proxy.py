@@ -19,7 +19,7 @@ from rich.table import Table
 
 from gateway.bench.load import Timing, WrongAnswer
 from gateway.bench.overhead import Machine, provider, this_machine
-from gateway.bench.peers import PEERS, Target, started
+from gateway.bench.peers import PEERS, DidNotStart, Target, started
 from gateway.bench.process import serving, write_config
 from gateway.bench.scenarios import QUESTION
 from gateway.core.codec import encode
@@ -73,7 +73,7 @@ async def measure(calls: int) -> Report:
 async def started_targets(stack: AsyncExitStack, folder: Path) -> list[Target]:
     """The bare provider first, then this gateway, then whatever else is installed."""
     base_url = await stack.enter_async_context(provider())
-    bare = Target("bare provider", base_url, pid_of_port(base_url))
+    bare = Target("bare", base_url, pid_of_port(base_url))
     config = write_config(folder, {MODEL: MODEL})
     with config.open("a") as file:
         file.write(f'\n[provider]\nbase_url = "{base_url}"\n')
@@ -82,8 +82,12 @@ async def started_targets(stack: AsyncExitStack, folder: Path) -> list[Target]:
     gateway = await stack.enter_async_context(serving(config))
     targets = [bare, Target("gateway", f"{gateway.url}/v1", gateway.pid)]
     for peer in PEERS:
-        if peer.installed():
+        if not peer.installed():
+            continue
+        try:
             targets.append(await stack.enter_async_context(started(peer, base_url, MODEL, folder)))
+        except (DidNotStart, TimeoutError) as error:
+            sys.stderr.write(f"{peer.name} is left out, it does not start: {error or 'in time'}.\n")
     return targets
 
 
@@ -202,8 +206,8 @@ def print_report(report: Report) -> None:
         soft_wrap=True,
     )
     table = Table(box=None)
-    table.add_column("server")
-    for heading in ("at once", "median ms", "p99", "added median", "added p99", "calls/s", "CPU ms a call"):
+    table.add_column("server", no_wrap=True)
+    for heading in ("at once", "median ms", "p99", "added ms", "added p99", "calls/s", "CPU ms a call"):
         table.add_column(heading, justify="right")
     for row in report.rows:
         figures = (row.median_ms, row.p99_ms, row.added_median_ms, row.added_p99_ms)

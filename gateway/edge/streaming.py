@@ -32,7 +32,7 @@ def wants_sse(request: web.Request) -> bool:
 
 def last_event_id(request: web.Request) -> int:
     """Where to go on: the `Last-Event-ID` header of a client that reconnects, or `?after=`. 0 is the beginning."""
-    text = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+    text = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise BadRequest(f"Last-Event-ID is {text!r}: it must be the id of an event, a whole number.", param="after")
     return int(text)
