@@ -1,0 +1,299 @@
+"""`model-server`: lists and fetches weights, serves them, and measures their speed."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from model_server import bench as benchmark
+from model_server import fetch as fetching
+from model_server import loading, machine, models
+from model_server.app import Card, create_app, serving
+from model_server.chat import Host
+from model_server.errors import LoadFailed, ModelServerError
+from model_server.loading import Settings
+from model_server.metrics import Metrics
+from model_server.models import Chosen
+from model_server.registry import REGISTRY, STAND_IN, Weights
+from model_server.scheduler import Limits
+from model_server.service import Service
+
+cli = typer.Typer(no_args_is_help=True, add_completion=False, help="A model on this machine's CPU, made for agents.")
+
+T = TypeVar("T")
+
+Model = Annotated[str | None, typer.Option(help="A name of the registry, or a GGUF file. Default: the best one here.")]
+Context = Annotated[int, typer.Option(min=256, help="Tokens in all sequences together.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Default: the physical cores.")]
+FlashAttention = Annotated[bool, typer.Option(help="Skips what a sequence does not see of the others' cells.")]
+MatrixUnit = Annotated[bool, typer.Option(help="Repacks weights for the processor where that works.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As data.")]
+
+
+def main() -> None:
+    cli()
+
+
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """What is known to go wrong is said in a sentence, without a traceback."""
+    try:
+        yield
+    except ModelServerError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+# ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Listed(Struct, frozen=True):
+    """One entry of `models --json`."""
+
+    weights: Weights
+    cached: str | None
+
+
+@cli.command("models")
+def models_(as_json: AsJson = False) -> None:
+    """List the weights that this server knows."""
+    folder = models.cache_folder()
+    listed = [Listed(weights, _text(models.cached_path(weights, folder))) for weights in REGISTRY.values()]
+    if as_json:
+        typer.echo(msgspec.json.encode(listed))
+    else:
+        Console().print(_models_table(listed))
+        typer.echo(f"\nCached in {folder}. {REGISTRY[STAND_IN].name}: {REGISTRY[STAND_IN].about}")
+
+
+@cli.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A name of the registry.")],
+    progress: Annotated[bool | None, typer.Option(help="Bars. Default: on a terminal.")] = None,
+) -> None:
+    """Download weights, check them, and keep them in the cache."""
+    with _in_one_sentence():
+        if name not in REGISTRY:
+            raise LoadFailed(f"{name} is not in the registry: {', '.join(REGISTRY)}.")
+        bars = sys.stderr.isatty() if progress is None else progress
+        say = partial(typer.echo, err=True)
+        path = fetching.fetch(
+            REGISTRY[name], models.cache_folder(), say=lambda words: say(f"{name}: {words}"), bars=bars
+        )
+        typer.echo(path)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _models_table(listed: list[Listed]) -> Table:
+    """Names are never cut, since one has to type them. The file of a name is the name with `.gguf`."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "MB", "licence", "sha256", "cached"):
+        table.add_column(title, no_wrap=title == "name", overflow="fold")
+    for entry in listed:
+        weights = entry.weights
+        row = (weights.name, f"{weights.size_bytes / 1e6:,.0f}", weights.licence, weights.sha256[:8])
+        table.add_row(*map(Text, row), Text("yes", "green") if entry.cached else Text("no", "dim"))
+    return table
+
+
+# ── serving ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cli.command()
+def serve(
+    model: Model = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8789,
+    context: Context = 16_384,
+    sequences: Annotated[int, typer.Option(min=1, max=64, help="Replies written at the same time.")] = 8,
+    kept: Annotated[int, typer.Option(min=0, max=128, help="Idle sequences that are remembered besides.")] = 24,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 64,
+    batch: Annotated[
+        int, typer.Option(min=32, max=2048, help="Tokens computed at once, which is how long a cancel waits.")
+    ] = 256,
+    threads: Threads = None,
+    flash_attention: FlashAttention = True,
+    matrix_unit: MatrixUnit = True,
+) -> None:
+    """Serve a model over HTTP until SIGTERM or Ctrl-C."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    limits = Limits(cells=context, sequences=sequences, kept=kept, queue=queue, batch_tokens=batch)
+    settings = _settings(limits, threads, flash_attention, matrix_unit)
+    with _in_one_sentence():
+        chosen = _chosen(model)
+        _run(_serve_until_stopped(chosen, settings, host, port))
+
+
+def _settings(limits: Limits, threads: int | None, flash_attention: bool, matrix_unit: bool) -> Settings:
+    return Settings(
+        limits=limits,
+        threads=threads or machine.physical_cores(),
+        flash_attention=flash_attention,
+        matrix_unit=matrix_unit,
+    )
+
+
+def _chosen(model: str | None) -> Chosen:
+    loading.require_llama()
+    chosen = models.choose(model, models.cache_folder())
+    if chosen.note:
+        typer.echo(chosen.note, err=True)
+    return chosen
+
+
+async def _serve_until_stopped(chosen: Chosen, settings: Settings, host: str, port: int) -> None:
+    metrics = Metrics(chosen.header.cell_bytes, settings.limits.cells)
+    service = Service(partial(loading.load, chosen, settings), settings.limits, metrics.observe)
+    stopped = _stop_signal()
+    try:
+        async with serving(create_app(service, card_of(chosen, settings.limits), metrics), host, port) as address:
+            _announce(f"model server on {address}/v1, loading {chosen.name}")
+            await _first(service.settled.wait, service.broken.wait, stopped.wait)
+            if service.phase == "ready" and not stopped.is_set():
+                _announce(_loaded(chosen, settings))
+                await _first(service.broken.wait, stopped.wait)
+    except OSError as error:
+        raise LoadFailed(f"Cannot listen on {host}:{port}: {_reason(error)}.") from None
+    if service.failure:
+        raise service.failure
+
+
+def card_of(chosen: Chosen, limits: Limits) -> Card:
+    header, size = chosen.header, chosen.path.stat()
+    host = Host(chosen.name, header.template, min(limits.cells, header.context_trained))
+    return Card(host, chosen.path.name, size.st_size, header.quantisation, int(size.st_mtime))
+
+
+def _loaded(chosen: Chosen, settings: Settings) -> str:
+    cache = settings.limits.cells * chosen.header.cell_bytes / 1e6
+    return (
+        f"{chosen.name} ({chosen.header.quantisation}) is ready: {settings.threads} threads, "
+        f"{settings.limits.cells} cells ({cache:,.0f} MB), {settings.limits.sequences} sequences"
+    )
+
+
+def _announce(words: str) -> None:
+    typer.echo(words)
+    sys.stdout.flush()
+
+
+def _stop_signal() -> asyncio.Event:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+async def _first(*waits: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    tasks = [asyncio.create_task(wait()) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _reason(error: OSError) -> str:
+    """asyncio repeats the address in its words. Failures of name look-up have negative numbers and good words."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else str(error.strerror or error)
+
+
+# ── measuring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cli.command()
+def bench(
+    model: Model = None,
+    depths: Annotated[str, typer.Option(help="Tokens that are there already, with commas between.")] = "0,512,2048",
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 330,
+    reply: Annotated[int, typer.Option(min=2, help="Tokens of the reply.")] = 64,
+    repeat: Annotated[int, typer.Option(min=1)] = 3,
+    context: Context = 8192,
+    batch: Annotated[int, typer.Option(min=32, max=2048)] = 256,
+    threads: Threads = None,
+    flash_attention: FlashAttention = True,
+    matrix_unit: MatrixUnit = True,
+    as_json: AsJson = False,
+) -> None:
+    """Measure prefill and decode in tokens per second, one request at a time."""
+    limits = Limits(cells=context, sequences=1, kept=1, queue=1, batch_tokens=batch)
+    settings = _settings(limits, threads, flash_attention, matrix_unit)
+    with _in_one_sentence():
+        wanted = _depths(depths, context - prompt - reply)
+        chosen = _chosen(model)
+        service = Service(partial(loading.load, chosen, settings), limits)
+        speeds = _run(_measured(service, partial(benchmark.measure, service, wanted, prompt, reply, repeat)))
+    if as_json:
+        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings, tuple(speeds))))
+    else:
+        Console().print(_speed_table(chosen, settings, speeds))
+
+
+class Measured(Struct, frozen=True):
+    """`bench --json`."""
+
+    model: str
+    quantisation: str
+    settings: Settings
+    speeds: tuple[benchmark.Speed, ...]
+
+
+def _depths(text: str, most: int) -> list[int]:
+    try:
+        depths = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter("whole numbers with commas between", param_hint="--depths") from None
+    if any(not 0 <= depth <= most for depth in depths):
+        raise typer.BadParameter(f"from 0 to {most}, or a larger --context", param_hint="--depths")
+    return depths
+
+
+async def _measured(service: Service, measure: Callable[[], Awaitable[T]]) -> T:
+    service.start()
+    with Progress(transient=True, console=Console(stderr=True)) as bar:
+        task = bar.add_task("loading", total=1.0)
+        while not service.settled.is_set():
+            bar.update(task, completed=service.progress)
+            await asyncio.sleep(0.05)
+    try:
+        if service.failure:
+            raise service.failure
+        return await measure()
+    finally:
+        await service.close()
+
+
+def _speed_table(chosen: Chosen, settings: Settings, speeds: list[benchmark.Speed]) -> Table:
+    attention = "on" if settings.flash_attention else "off"
+    title = f"{chosen.name}, {chosen.header.quantisation}, {settings.threads} threads, flash attention {attention}"
+    table = Table("depth", "prefill tok/s", "decode tok/s", title=title)
+    for speed in speeds:
+        rates = (speed.prefill_tokens_per_second, speed.decode_tokens_per_second)
+        table.add_row(str(speed.depth), *(f"{rate:.1f}" for rate in rates))
+    return table
+
+
+def _run(serving_: Coroutine[Any, Any, T]) -> T:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serving_)
+    return uvloop.run(serving_)
