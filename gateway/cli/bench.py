@@ -23,3 +23,31 @@ def overhead(
     except ImportError as error:
         fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
     raise typer.Exit(overhead(runs=runs, as_json=as_json, picture=picture))
+
+
+@app.command("six-tasks")
+def six_tasks(
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="A model server, with its /v1. Default: one of our own."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model to ask, or, of our own server, to load. Default: its default."),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="How often the six tasks are run.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=6, help="Run them also by so many agents at once, and compare the times.")
+    ] = 1,
+    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
+) -> None:
+    """The six published tasks, by a local model through a gateway of our own, beside what was published."""
+    from gateway.bench.six_tasks import Plan, six_tasks
+
+    plan = Plan(base_url=base_url, model=model, repeat=repeat, concurrency=concurrency)
+    try:
+        code = six_tasks(plan, as_json=as_json, picture=picture)
+    except ImportError as error:
+        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+    raise typer.Exit(code)
