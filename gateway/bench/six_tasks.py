@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
@@ -22,11 +23,13 @@ from gateway.bench.local_model import model_server
 from gateway.bench.machine import Machine, this_machine
 from gateway.bench.measuring import trace
 from gateway.bench.process import agent_table, quoted, serving, workspace_of
+from gateway.bench.requests_made import as_lines, requests_of
 from gateway.bench.six_tables import print_report
 from gateway.bench.tasks import PUBLISHED_TOTALS, TASKS, Kind, TaskRun, Totals, kind_of, task_run, totals
 from gateway.client import Gateway, StartRun
 from gateway.core.codec import encode
 from gateway.core.errors import GatewayError
+from gateway.core.events import Event
 
 TURNS_MAX = 8
 REPLY_TOKENS_MAX = 512
@@ -92,6 +95,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     model: str | None
     repeat: int
     concurrency: int
+    record: Path | None = None
+    tasks: tuple[int, ...] = tuple(range(1, len(TASKS) + 1))
 
 
 def six_tasks(plan: Plan, *, as_json: bool, picture: str | None) -> int:
@@ -134,7 +139,7 @@ async def measure_afresh(plan: Plan, folder: Path) -> Report:
         beside.mkdir()
         async with model_server(plan.model, beside / "model-server.log") as base_url:
             label = label or await label_of(base_url, None)
-            passes.append(await one_pass(base_url, None, beside, at_once, cache="empty"))
+            passes.append(await one_pass(base_url, plan, beside, at_once, cache="empty"))
     assert label is not None
     return Report(label=label, passes=passes, published=PUBLISHED_TOTALS)
 
@@ -144,10 +149,10 @@ async def measure_given(plan: Plan, base_url: str, folder: Path) -> Report:
     label = await label_of(base_url, plan.model)
     passes: list[Pass] = []
     if plan.concurrency > 1:
-        await one_pass(base_url, plan.model, folder / "warm-up", 1, cache="as it was found")
+        await one_pass(base_url, plan, folder / "warm-up", 1, cache="as it was found")
     cache = "of the same tasks" if plan.concurrency > 1 else "as it was found"
     for number, at_once in enumerate(order_of(plan)):
-        passes.append(await one_pass(base_url, plan.model, folder / f"pass-{number}", at_once, cache=cache))
+        passes.append(await one_pass(base_url, plan, folder / f"pass-{number}", at_once, cache=cache))
         cache = "of the same tasks"
     return Report(label=label, passes=passes, published=PUBLISHED_TOTALS)
 
@@ -157,23 +162,39 @@ def order_of(plan: Plan) -> list[int]:
     return ([1] if plan.concurrency == 1 else [1, plan.concurrency]) * plan.repeat
 
 
-async def one_pass(base_url: str, model: str | None, folder: Path, at_once: int, *, cache: str) -> Pass:
-    config = write_config(folder, base_url, model)
+async def one_pass(base_url: str, plan: Plan, folder: Path, at_once: int, *, cache: str) -> Pass:
+    """With an empty folder for the files, the record, and what the gateway logs."""
+    config = write_config(folder, base_url, plan.model if plan.base_url else None)  # one of our own has only one model
     limit = asyncio.Semaphore(at_once)
     async with serving(config) as process, Gateway(process.url) as gateway:
         began = time.perf_counter()
-        runs = await asyncio.gather(*(one_task(gateway, number, limit) for number in range(1, len(TASKS) + 1)))
+        timed = await asyncio.gather(*(timed_task(gateway, number, limit) for number in plan.tasks))
         seconds = time.perf_counter() - began
+        traced = [Traced(*each, await trace(gateway, each[1])) for each in timed]
+    if plan.record:
+        plan.record.write_bytes(
+            as_lines([line for each in traced for line in requests_of(each.number, each.run_id, each.events)])
+        )
+    runs = [task_run(each.number, each.events, each.wall_ms) for each in traced]
     return Pass(at_once=at_once, cache=cache, seconds=round(seconds, 3), runs=runs, totals=totals(runs))
 
 
-async def one_task(gateway: Gateway, number: int, limit: asyncio.Semaphore) -> TaskRun:
+class Traced(NamedTuple):
+    """A task that was run: how long a client waited for it, and its trace."""
+
+    number: int
+    run_id: str
+    wall_ms: float
+    events: list[Event]
+
+
+async def timed_task(gateway: Gateway, number: int, limit: asyncio.Semaphore) -> tuple[int, str, float]:
+    """The task, the id of its run, and how long a client waited for it."""
     order = StartRun(input=TASKS[number - 1].question, agent=agent_of(number))
     async with limit:
         began = time.perf_counter()
         run = await gateway.start(order, wait_seconds=TASK_SECONDS_MAX)
-        wall_ms = (time.perf_counter() - began) * 1000
-    return task_run(number, await trace(gateway, run.id), wall_ms)
+        return number, run.id, (time.perf_counter() - began) * 1000
 
 
 async def label_of(base_url: str, asked: str | None) -> Label:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,12 +41,15 @@ def six_tasks(
         int, typer.Option(min=1, max=6, help="Run them also by so many agents at once, and compare the times.")
     ] = 1,
     picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the requests that were made, for model-server bench.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
 ) -> None:
     """The six published tasks, by a local model through a gateway of our own, beside what was published."""
     from gateway.bench.six_tasks import Plan, six_tasks
 
-    plan = Plan(base_url=base_url, model=model, repeat=repeat, concurrency=concurrency)
+    plan = Plan(base_url=base_url, model=model, repeat=repeat, concurrency=concurrency, record=record)
     try:
         code = six_tasks(plan, as_json=as_json, picture=picture)
     except ImportError as error:
