@@ -21,7 +21,7 @@ from rich.text import Text
 
 from model_server import bench as benchmark
 from model_server import fetch as fetching
-from model_server import loading, machine, models
+from model_server import loading, machine, models, replaying
 from model_server.app import Card, create_app, serving
 from model_server.chat import Host
 from model_server.errors import LoadFailed, ModelServerError
@@ -232,8 +232,18 @@ def bench(
     flash_attention: FlashAttention = True,
     matrix_unit: MatrixUnit = True,
     as_json: AsJson = False,
+    recorded: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replay these requests against --base-url instead.")
+    ] = None,
+    base_url: Annotated[str, typer.Option(help="A server that runs, with its /v1.")] = "http://127.0.0.1:8789/v1",
+    at_once: Annotated[int, typer.Option(min=1, help="Conversations at a time.")] = 4,
+    copies: Annotated[int, typer.Option(min=1, help="How often each conversation is replayed.")] = 1,
 ) -> None:
-    """Measure prefill and decode in tokens per second, one request at a time."""
+    """Measure prefill and decode in tokens per second, one request at a time, or how long a server takes for recorded
+    requests."""
+    if recorded is not None:
+        replaying.run(recorded, base_url, at_once, copies, as_json=as_json)
+        return
     limits = Limits(cells=context, sequences=1, kept=1, queue=1, batch_tokens=batch)
     settings = _settings(limits, threads, flash_attention, matrix_unit)
     with _in_one_sentence():

@@ -242,3 +242,19 @@ def _quiet(level: int, text: bytes, _: object) -> None:
 def _words(errors: Sequence[str]) -> str:
     """The first error is the cause; the later ones say that something else failed because of it."""
     return errors[0].rstrip(".") if errors else "llama.cpp did not say why"
+
+
+# ── requantising ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_FILE_TYPES = {"Q4_0": llama.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": llama.LLAMA_FTYPE_MOSTLY_Q8_0}
+
+
+def requantise(source: Path, target: Path, quantisation: str) -> None:
+    """Weights in another quantisation. What the source has lost already stays lost. Raises LoadFailed."""
+    params = llama.llama_model_quantize_default_params()
+    params.ftype = _FILE_TYPES[quantisation]
+    params.allow_requantize = True
+    with _listening() as errors:
+        failed = llama.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.pointer(params))
+    if failed:
+        raise LoadFailed(f"{source} cannot be requantised to {quantisation}: {_words(errors)}.")

@@ -4,13 +4,10 @@ processes: the scripted provider, the gateway with its SQLite record on, and thi
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +21,7 @@ from rich.table import Table
 from gateway.adapters.providers.requests import definitions
 from gateway.adapters.tools.workspace import Workspace
 from gateway.bench.load import BareRun, GatewayRun, OneRun, Timing, timed
+from gateway.bench.machine import Machine, this_machine
 from gateway.bench.process import Process, serving, workspace_of, write_config
 from gateway.bench.scenarios import QUESTION
 from gateway.core.codec import decode_event, encode
@@ -60,13 +58,6 @@ class Growth(Struct, frozen=True, kw_only=True):
     to_turn: int
     bytes_a_turn: int
     harness_ms_a_turn: float
-
-
-class Machine(Struct, frozen=True, kw_only=True):
-    cores: int
-    processor: str
-    python: str
-    taken_at: str
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -202,15 +193,6 @@ def grown(lines: Sequence[bytes]) -> list[Growth]:
         )
         for first in range(0, RUNAWAY_TURNS, RUNAWAY_STEP)
     ]
-
-
-def this_machine() -> Machine:
-    return Machine(
-        cores=os.cpu_count() or 1,
-        processor=platform.processor() or platform.machine(),
-        python=platform.python_version(),
-        taken_at=datetime.now(UTC).date().isoformat(),
-    )
 
 
 # --- for people -----------------------------------------------------------------------------------------------------

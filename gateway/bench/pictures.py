@@ -11,8 +11,21 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 
+from gateway.bench.six_tables import PARTS, label_lines, part
+from gateway.bench.tasks import TASKS
+
 if TYPE_CHECKING:
     from gateway.bench.overhead import Report
+    from gateway.bench.six_tasks import Report as SixTasks
+
+COLOURS = {
+    "prefill_ms": "#1f6feb",
+    "decode_ms": "#79b8ff",
+    "queue_ms": "#bbb",
+    "unsplit_ms": "#1f6feb",
+    "tools_ms": "#1a7f37",
+    "harness_ms": "#d29922",
+}
 
 
 def draw_overhead(report: Report, file: Path) -> None:
@@ -36,5 +49,27 @@ def draw_overhead(report: Report, file: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     machine = report.machine
     figure.suptitle(f"{machine.cores} cores, Python {machine.python}, {machine.taken_at}", fontsize=9, color="#666")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def draw_six_tasks(report: SixTasks, file: Path) -> None:
+    """The wall of each task, split, and a mark where it was published. Times are of the first pass, one at a time."""
+    runs = report.single[0].runs
+    figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    rows = [f"{run.number}. {run.question}" for run in runs]
+    left = [0.0] * len(runs)
+    for name, words in PARTS.items():
+        widths = [part(run.split, name) / 1000 for run in runs]
+        if any(widths):
+            axes.barh(rows, widths, left=left, color=COLOURS[name], label=words)
+            left = [start + width for start, width in zip(left, widths, strict=True)]
+    published = [TASKS[run.number - 1].published.ms / 1000 for run in runs]
+    axes.plot(published, rows, "|", color="#cf222e", markersize=18, markeredgewidth=2, label="published")
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds", xlim=(0, None))
+    axes.legend(frameon=False, loc="upper right")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle("\n".join(label_lines(report.label)), fontsize=9, color="#666")
     figure.savefig(file, dpi=110)
     plt.close(figure)

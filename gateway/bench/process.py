@@ -117,10 +117,12 @@ output = 12.0
 """
 
 
-def agent_table(name: str, model: str, workspace: Path) -> str:
+def agent_table(name: str, model: str | None, workspace: Path) -> str:
+    """Without a model, it is the first that the provider lists."""
+    named = f"model = {quoted(model)}\n" if model else ""
     return f"""\
 [agents.{quoted(name)}]
-model = {quoted(model)}
+{named}\
 system = {quoted(SYSTEM)}
 workspace = {quoted(str(workspace))}
 tools = {quoted(TOOLS)}

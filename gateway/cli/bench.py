@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,3 +37,34 @@ def proxy(
     except ImportError as error:
         fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
     raise typer.Exit(proxy(calls=calls, as_json=as_json))
+
+
+@app.command("six-tasks")
+def six_tasks(
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="A model server, with its /v1. Default: one of our own."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model to ask, or, of our own server, to load. Default: its default."),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="How often the six tasks are run.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=6, help="Run them also by so many agents at once, and compare the times.")
+    ] = 1,
+    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the requests that were made, for model-server bench.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
+) -> None:
+    """The six published tasks, by a local model through a gateway of our own, beside what was published."""
+    from gateway.bench.six_tasks import Plan, six_tasks
+
+    plan = Plan(base_url=base_url, model=model, repeat=repeat, concurrency=concurrency, record=record)
+    try:
+        code = six_tasks(plan, as_json=as_json, picture=picture)
+    except ImportError as error:
+        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+    raise typer.Exit(code)
