@@ -191,7 +191,10 @@ class Player:
                 self._stage.lacks(str(error))
 
     async def _halt(self, halt: Halt) -> None:
-        """Stop is pressed before the step goes on: the driver hears of it in the turn that the sleep gives away."""
+        """Stop is pressed before the step goes on: the driver hears of it in the turn that the sleep gives away.
+        Between two events that are written together nobody can press it, and there `Stage.rule` has stopped the run."""
+        if self._stage.count > halt.at:
+            return
         self._do(self._runs.cancel(RUN, reason_of_halt(halt)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
