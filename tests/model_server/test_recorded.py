@@ -86,4 +86,6 @@ def test_the_six_tasks_are_recorded_with_the_tools_and_what_was_read() -> None:
         (number, turn) for number in range(1, 7) for turn in (1, 2)
     ]
     assert all(len(each.request["tools"]) == 4 and each.request["max_tokens"] > 0 for each in recorded)
-    assert "tool" in {message["role"] for message in json.loads(SHIPPED.read_bytes().splitlines()[1])["request"]["messages"]}
+    assert "tool" in {
+        message["role"] for message in json.loads(SHIPPED.read_bytes().splitlines()[1])["request"]["messages"]
+    }
