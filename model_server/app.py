@@ -112,7 +112,8 @@ class Server:
                     if not response.prepared:
                         await response.prepare(request)
                         await response.write(_event(chunks.opening()))
-                    await response.write(b"".join(map(_event, _chunks(chunks, part))))
+                    if told_now := b"".join(map(_event, _chunks(chunks, part))):
+                        await response.write(told_now)
         except Refused as refused:
             if not response.prepared:
                 raise
@@ -122,15 +123,16 @@ class Server:
         return response
 
     async def _told(self, chat: Chat) -> "AsyncGenerator[str | _Last, None]":
-        """What may be shown, as it comes, and then the whole answer."""
-        shown = ""
+        """What may be shown, as it comes, and then the whole answer. The first part comes with the first token, also if
+        nothing of it may be shown yet, so that a client knows that the reply has begun."""
+        shown, begun = "", False
         read = reading(chat.reader)
         async with aclosing(self._service.run(chat.job)) as events:
             async for event in events:
                 if isinstance(event, Ended):
                     yield self._conclude(chat, shown, read.end(cut_off=event.cut_off), event)
-                elif text := read.feed(event.text):
-                    shown += text
+                elif (text := read.feed(event.text)) or not begun:
+                    shown, begun = shown + text, True
                     yield text
 
     def _conclude(self, chat: Chat, shown: str, rest: Parsed, ended: Ended) -> "_Last":
@@ -235,7 +237,9 @@ _DONE = assel.send(assel.Event(data="[DONE]"))
 
 
 def _chunks(chunks: Chunks, part: str | _Last) -> Iterable[wire.Chunk]:
-    return (chunks.text(part),) if isinstance(part, str) else chunks.ending(part.rest, part.answer)
+    if isinstance(part, str):
+        return (chunks.text(part),) if part else ()
+    return chunks.ending(part.rest, part.answer)
 
 
 def _event(value: object) -> bytes:

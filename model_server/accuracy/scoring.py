@@ -50,7 +50,9 @@ def _same_calls(wanted: Iterable[Wanted], made: Iterable[Made]) -> bool:
 def _fits(wanted: Wanted, made: Made) -> bool:
     if wanted.name != made.name:
         return False
-    return wanted.args is None or _equal_args(wanted.args, _decoded(made.arguments) or {})
+    args = _decoded(made.arguments) or {}
+    asked = {name: value for name, value in args.items() if name not in wanted.free}
+    return wanted.args is None or _equal_args(wanted.args, asked)
 
 
 def _equal_args(wanted: Mapping[str, Any], made: Mapping[str, Any]) -> bool:

@@ -10,17 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.bench.local_model import model_server
 from gateway.bench.pictures import draw_six_tasks
+from gateway.bench.process import DidNotStart
 from gateway.bench.requests_made import Made
 from gateway.bench.six_tables import print_report
-from gateway.bench.six_tasks import NoModel, Plan, Report, measure
+from gateway.bench.six_tasks import NoModel, Plan, Report, label_of, measure
 from gateway.bench.tasks import PUBLISHED_TOTALS, STAND_IN_WORDS, TASKS, Evidence, TaskRun, kind_of, task_run, totals
 from gateway.core import events as e
 from gateway.core.messages import Assistant, Function, ToolCall
 from gateway.core.run import Status
 from model_server import recorded
-from model_server.registry import STAND_IN
-from tests.model_server.real import chosen, hosted
+from model_server.registry import SMALL, STAND_IN
+from tests.model_server.real import chosen, fetched, hosted
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PNG = b"\x89PNG"
@@ -260,7 +262,25 @@ async def test_a_server_that_is_not_there_is_said_to_be_missing() -> None:
         await measure(Plan(base_url="http://127.0.0.1:9/v1", model=None, repeat=1, concurrency=1))
 
 
+async def test_a_model_server_of_our_own_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(DidNotStart, match="neither a file nor a model of the registry"):
+        async with model_server("no-such-model", tmp_path / "log"):
+            pass
+
+
 # --- with weights ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_server_of_our_own_is_there_when_its_weights_are_loaded_and_gone_afterwards(
+    tmp_path: Path,
+) -> None:
+    fetched(SMALL)
+    async with model_server(SMALL, tmp_path / "log") as base_url:
+        label = await label_of(base_url, None)
+
+    assert (label.model, label.quantisation, label.kind) == (SMALL, "Q4_1", "other")
+    with pytest.raises(NoModel):
+        await label_of(base_url, None)
 
 
 async def test_a_task_runs_on_real_weights_and_every_call_that_is_meant_is_executed() -> None:

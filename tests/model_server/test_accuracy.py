@@ -4,11 +4,12 @@ import jsonschema_rs
 import pytest
 
 from model_server.accuracy.asking import request
-from model_server.accuracy.cases import CASES, TOOLS, AnyOf, Case, any_of, call
+from model_server.accuracy.cases import CASES, TOOLS, AnyOf, Case, any_of, call, weather
 from model_server.accuracy.scoring import Made, Score, score
 
 RIGHT, VALID, NEITHER = Score(True, True), Score(True, False), Score(False, False)
-WEATHER = Case("one call", "The weather in Paris?", (call("get_weather", city="Paris"),))
+WEATHER = Case("one call", "The weather in Paris?", (weather("Paris"),))
+IN_CELSIUS = Case("one call", "The weather in Paris in celsius?", (call("get_weather", city="Paris", unit="celsius"),))
 TWO = Case("several calls", "Read a and b.", (call("read_file", path="a"), call("read_file", path="b")))
 EITHER = Case("one call", "Multiply.", (call("multiply", a=any_of(3, 5), b=any_of(3, 5)),))
 TALK = Case("no call", "Hello!")
@@ -23,7 +24,10 @@ def paris(arguments: str = '{"city": "Paris"}') -> Made:
     [
         (WEATHER, [paris()], RIGHT),
         (WEATHER, [paris('{"city": "PARIS."}')], RIGHT),
-        (WEATHER, [paris('{"city": "Paris", "unit": "celsius"}')], VALID),
+        (WEATHER, [paris('{"city": "Paris", "unit": "celsius"}')], RIGHT),
+        (IN_CELSIUS, [paris('{"city": "Paris", "unit": "celsius"}')], RIGHT),
+        (IN_CELSIUS, [paris()], VALID),
+        (IN_CELSIUS, [paris('{"city": "Paris", "unit": "fahrenheit"}')], VALID),
         (WEATHER, [paris('{"city": "Paris", "unit": "kelvin"}')], NEITHER),
         (WEATHER, [paris('{"city": "Rome"}')], VALID),
         (WEATHER, [paris("{}")], NEITHER),
