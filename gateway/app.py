@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import signal
 import sys
@@ -14,7 +13,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from gateway import logs
+from gateway import logs, memory
 from gateway.adapters.providers.forwarding import Forwarder
 from gateway.adapters.providers.openai import OpenAIModel, make_session, traceparent
 from gateway.adapters.providers.settings import ProviderSettings
@@ -59,7 +58,6 @@ from gateway.tracing import tracing
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 
-GC_THRESHOLDS = (20_000, 20, 50)
 VERSION = version("agent-sidecar")
 PROBE_SECONDS_MAX = 2.0
 STREAMS_END_SECONDS = 1.0
@@ -241,7 +239,7 @@ def application(config: Config, described: list[Route], system: SystemRoutes) ->
 
 async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> None:
     """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first."""
-    settle_garbage_collection()
+    memory.settle()
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
@@ -279,13 +277,6 @@ def main(config: Config) -> None:
     if not is_loopback(config.server.host) and not config.server.keys:
         raise ConfigError(f"server.host is {config.server.host}, open to others: configure [[server.keys]] first.")
     run_loop(config)
-
-
-def settle_garbage_collection() -> None:
-    """What was imported stays, so it need not be looked at again and again; and runs make few cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def listen(site: web.TCPSite, config: Config) -> None:
