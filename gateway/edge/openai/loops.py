@@ -133,7 +133,7 @@ class Loops:
     async def way(self, request: web.Request, body: bytes, order: Asked) -> Way | None:
         """Outputs lead to their run; then whatever names a run; then a conversation, or a new run of an agent."""
         outputs = outputs_of(order.messages)
-        if outputs is not None and (run := await self._known(outputs.run_id)):
+        if outputs is not None and (run := await self.known(outputs.run_id)):
             return self._back(run, outputs, request, order)
         if run_id := await self._named(request, body, order):
             return Way(run_id, lambda: self._runs.get(run_id))
@@ -179,7 +179,7 @@ class Loops:
 
         return Way(way.run_id, enter)
 
-    async def _known(self, run_id: str) -> Run | None:
+    async def known(self, run_id: str) -> Run | None:
         try:
             return await self._runs.get(run_id)
         except NotFound:
@@ -242,7 +242,7 @@ class Loops:
         word = self._word(request, order)
 
         async def enter() -> Run:
-            if await self._known(run_id) is None:
+            if await self.known(run_id) is None:
                 first = self._agents.conversation_event(name, with_plain_ids(word), self._limits, self._clock())
                 try:
                     return await unhurried(self._runs.start(run_id, first))
