@@ -1,0 +1,54 @@
+// The `ai` package with its own provider for OpenAI: generateText and streamText have the loop for tools.
+import { createOpenAI } from "@ai-sdk/openai";
+import { generateText, isStepCount, streamText, tool as declared } from "ai";
+import { z } from "zod";
+import { Weather, serve } from "./lines.mjs";
+
+function common(order) {
+  const provider = createOpenAI({ baseURL: order.base_url, apiKey: "none", headers: order.headers });
+  return { model: provider[order.api](order.model), prompt: order.question };
+}
+
+// What it calls usage is that of the last step.
+async function told(result, more = {}) {
+  const [text, finish, usage, response] = await Promise.all([
+    result.text, result.finishReason, result.usage, result.response,
+  ]);
+  return {
+    text, finish, usage: [usage.inputTokens, usage.outputTokens], run_id: response.headers["x-run-id"], ...more,
+  };
+}
+
+async function ask(order) {
+  return told(await generateText(common(order)));
+}
+
+async function stream(order) {
+  const result = streamText(common(order));
+  const deltas = [];
+  for await (const delta of result.textStream) deltas.push(delta);
+  return told(result, { deltas });
+}
+
+async function tool(order) {
+  const seen = new Weather();
+  const weather = declared({
+    description: "The weather of a city.",
+    inputSchema: z.object({ city: z.string() }),
+    execute: async ({ city }) => seen.of(city),
+  });
+  const result = await generateText({ ...common(order), tools: { weather }, stopWhen: isStepCount(10) });
+  return told(result, { executed: seen.asked });
+}
+
+async function leave(order) {
+  const controller = new AbortController();
+  const result = streamText({ ...common(order), abortSignal: controller.signal });
+  for await (const text of result.textStream) {
+    controller.abort();
+    return { text };
+  }
+  throw new Error("no text came");
+}
+
+await serve({ ask, stream, tool, leave });

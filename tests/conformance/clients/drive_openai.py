@@ -1,0 +1,113 @@
+"""openai for Python. It has no loop for tools: whoever uses it writes one, as its documentation does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lines import Weather, answer, serve
+from openai import AsyncOpenAI
+
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+ABOUT = {"name": "weather", "description": "The weather of a city.", "parameters": PARAMETERS}
+CHAT_TOOL: Any = {"type": "function", "function": ABOUT}
+RESPONSES_TOOL: Any = {"type": "function", **ABOUT, "strict": False}
+
+
+def client_of(order: Any) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=order.base_url, api_key="none", default_headers=order.headers)
+
+
+def said(order: Any) -> Any:
+    return [{"role": "user", "content": order.question}]
+
+
+def of_chat(completion: Any, **more: Any) -> dict[str, Any]:
+    choice, usage = completion.choices[0], completion.usage
+    extension = completion.model_extra.get("gateway") or {}  # its helper for streams does not keep it
+    tokens = (usage.prompt_tokens, usage.completion_tokens)
+    return answer(choice.message.content, choice.finish_reason, tokens, run_id=extension.get("run_id"), **more)
+
+
+def of_response(response: Any, **more: Any) -> dict[str, Any]:
+    usage, run_id = response.usage, response.model_extra["gateway"]["run_id"]
+    tokens = (usage.input_tokens, usage.output_tokens)
+    return answer(response.output_text, response.status, tokens, run_id=run_id, **more)
+
+
+async def ask(order: Any) -> dict[str, Any]:
+    async with client_of(order) as client:
+        if order.api == "chat":
+            return of_chat(await client.chat.completions.create(model=order.model, messages=said(order)))
+        return of_response(await client.responses.create(model=order.model, input=said(order)))
+
+
+async def stream(order: Any) -> dict[str, Any]:
+    """By the helpers that put a stream together again."""
+    async with client_of(order) as client:
+        if order.api == "chat":
+            options: Any = {"include_usage": True}
+            streaming = client.chat.completions.stream(model=order.model, messages=said(order), stream_options=options)
+            async with streaming as events:
+                deltas = [event.delta async for event in events if event.type == "content.delta"]
+                return of_chat(await events.get_final_completion(), deltas=deltas)
+        async with client.responses.stream(model=order.model, input=said(order)) as events:
+            deltas, last = [], None
+            async for event in events:
+                if event.type == "response.output_text.delta":
+                    deltas.append(event.delta)
+                last = event
+            return of_response(last.response, deltas=deltas)
+
+
+async def tool(order: Any) -> dict[str, Any]:
+    weather = Weather()
+    async with client_of(order) as client:
+        loop = chat_loop if order.api == "chat" else responses_loop
+        return await loop(client, order, weather)
+
+
+async def chat_loop(client: AsyncOpenAI, order: Any, weather: Weather) -> dict[str, Any]:
+    messages = said(order)
+    while True:
+        completion = await client.chat.completions.create(model=order.model, messages=messages, tools=[CHAT_TOOL])
+        message = completion.choices[0].message
+        if not message.tool_calls:
+            return of_chat(completion, executed=weather.asked)
+        messages.append(message)
+        for call in message.tool_calls:
+            output = weather.of(**json.loads(call.function.arguments))
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": output})
+
+
+async def responses_loop(client: AsyncOpenAI, order: Any, weather: Weather) -> dict[str, Any]:
+    items = said(order)
+    while True:
+        response = await client.responses.create(model=order.model, input=items, tools=[RESPONSES_TOOL])
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            return of_response(response, executed=weather.asked)
+        items += response.output
+        for call in calls:
+            output = weather.of(**json.loads(call.arguments))
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
+
+
+async def leave(order: Any) -> dict[str, Any]:
+    async with client_of(order) as client:
+        if order.api == "chat":
+            chunks: Any = await client.chat.completions.create(model=order.model, messages=said(order), stream=True)
+            async for chunk in chunks:
+                if text := chunk.choices[0].delta.content:
+                    await chunks.close()
+                    return answer(text, None, None)
+        events: Any = await client.responses.create(model=order.model, input=said(order), stream=True)
+        async for event in events:
+            if event.type == "response.output_text.delta":
+                await events.close()
+                return answer(event.delta, None, None)
+    raise AssertionError("no text came")
+
+
+if __name__ == "__main__":
+    serve(ask=ask, stream=stream, tool=tool, leave=leave)
