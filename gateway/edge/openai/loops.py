@@ -35,6 +35,7 @@ from gateway.edge.openai.joining import (
 )
 from gateway.edge.openai.sending import send_told
 from gateway.edge.openai.telling import Telling
+from gateway.edge.parents import in_the_callers_trace
 from gateway.edge.run_routes import CLIENT_GONE, new_run_id, unhurried
 from gateway.service.agents import Agents, StartRun, check_params, check_transcript
 from gateway.service.feed import Feed, watch
@@ -223,7 +224,7 @@ class Loops:
             input=list(with_provider_ids(order.messages)),
             tools=[*own, *theirs],
             limits=limits_of(request),
-            metadata=order.metadata,
+            metadata=in_the_callers_trace(request, order.metadata),
             params=order.params,
         )
 
@@ -240,10 +241,13 @@ class Loops:
 
     def _conversation(self, run_id: str, name: str, request: web.Request, order: Asked) -> Way:
         word = self._word(request, order)
+        metadata = in_the_callers_trace(request, order.metadata)
 
         async def enter() -> Run:
             if await self.known(run_id) is None:
-                first = self._agents.conversation_event(name, with_plain_ids(word), self._limits, self._clock())
+                first = self._agents.conversation_event(
+                    name, with_plain_ids(word), self._limits, metadata, self._clock()
+                )
                 try:
                     return await unhurried(self._runs.start(run_id, first))
                 except WrongState:
