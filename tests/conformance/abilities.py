@@ -17,6 +17,7 @@ ABILITIES = {
     "stream": "a stream",
     "server_tool": "a server-side tool",
     "client_tool": "a client-side tool",
+    "again": "a second question",
     "approval": "an approval",
     "budget": "a budget stop",
     "cancel": "a cancel",
@@ -36,10 +37,12 @@ class Stop(Struct, frozen=True):
 
 
 class Way(Struct, frozen=True, kw_only=True):
-    """One client through one of the APIs. `run_id` is where it lets one read which run it was. `notes` say, an ability,
-    what it needs besides a base URL and headers; `cannot` says why it has none of it."""
+    """One client through one of the APIs. `streamed` is how it tells of a stop in a stream, where that is another way.
+    `run_id` is where it lets one read which run it was. `notes` say, an ability, what it needs besides a base URL and
+    headers; `cannot` says why it has none of it."""
 
     stop: Stop
+    streamed: Stop | None = None
     run_id: str | None
     notes: dict[str, str] = {}
     cannot: dict[str, str] = {}
@@ -65,6 +68,11 @@ class Client(Struct, frozen=True, kw_only=True):
         return pinned[1]
 
 
+HELPER = (
+    "its helper `stream()` raises `LengthFinishReasonError` where a run stopped, and leaves out which run it was; "
+    "`create(stream=True)` has both"
+)
+PIECES = "in a stream the text alone says so"
 TEXT_ONLY = "it has no field for how an answer ended, so that the text alone says so"
 RAISED = "the exception says that the answer is incomplete, and neither why nor which run it is: `GET /v1/runs` does"
 WHOLE = (
@@ -88,7 +96,7 @@ CLIENTS = (
             "chat": Way(
                 stop=Stop("length", "finish_reason"),
                 run_id="`model_extra`",
-                notes={"stream": "its helper `stream()` leaves out which run it was; the chunks have it"},
+                notes={"stream": HELPER},
             ),
             "responses": Way(stop=Stop("incomplete", "status"), run_id="`model_extra`"),
         },
@@ -159,8 +167,9 @@ CLIENTS = (
         ways={
             "chat": Way(
                 stop=Stop("length", "finish_reason"),
+                streamed=Stop(),
                 run_id="`raw.model_extra`",
-                notes={"client_tool": CODE, "cancel": LEFT_OPEN},
+                notes={"client_tool": CODE, "budget": PIECES, "cancel": LEFT_OPEN},
             ),
         },
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.messages import text_of
 from tests.conformance.abilities import API, CLIENTS, Client, Way
 from tests.conformance.conftest import Driving
 from tests.conformance.driving import Answer
@@ -34,7 +35,9 @@ class Asks:
         self._driver = driving(client)
         self._gateway = gateway
 
-    async def __call__(self, verb: str, model: str = "files", headers: Mapping[str, str] | None = None) -> Answer:
+    async def __call__(
+        self, verb: str, model: str = "files", headers: Mapping[str, str] | None = None, *, stream: bool = False
+    ) -> Answer:
         return await self._driver.order(
             verb,
             base_url=f"{self._gateway.url}/v1",
@@ -42,6 +45,7 @@ class Asks:
             model=model,
             headers=headers or {},
             question=QUESTION,
+            stream=stream,
         )
 
 
@@ -56,15 +60,16 @@ async def tools_run_here(gateway: Gateway, run_id: str) -> list[str]:
     return [event["toolName"] for event in await gateway.trace(run_id) if event["type"] == "tool_start"]
 
 
-def told(answer: Answer, way: Way, run_id: str, words: str) -> None:
+def told(answer: Answer, way: Way, run_id: str, words: str, *, stream: bool = False) -> None:
     """A stop is something that the client can tell from an answer, and it says which run it was, where it can."""
-    if way.stop.raised:
-        assert answer.raised == way.stop.word, answer
+    stop = (way.streamed if stream else None) or way.stop
+    if stop.raised:
+        assert answer.raised == stop.word, answer
         return
-    assert (answer.raised, answer.finish) == (None, way.stop.word), answer
+    assert (answer.raised, answer.finish) == (None, stop.word), answer
     assert run_id in (answer.text or "")
     assert words in (answer.text or "")
-    assert names_the_run(answer, way, run_id)
+    assert stop.word is None or names_the_run(answer, way, run_id)
 
 
 def names_the_run(answer: Answer, way: Way, run_id: str) -> bool:
@@ -103,21 +108,40 @@ async def test_tools_of_the_agent_are_run_by_the_gateway(driving: Driving, gatew
 
 
 @can("client_tool")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_tool_of_the_client_is_run_by_its_own_loop_and_all_of_it_is_one_run(
-    driving: Driving, serve: Serve, row: Row
+    driving: Driving, serve: Serve, row: Row, stream: bool
 ) -> None:
     client, _ = row
     async with serve(agent={"model": "travels"}) as gateway:
         asks = Asks(driving, row, gateway)
         if client.name == "smolagents":  # its agents write code, and send no outputs by which a run could be known
-            answer = await asks("tool", "codes", {"X-Gateway-Conversation": "weather"})
+            answer = await asks("tool", "codes", {"X-Gateway-Conversation": "weather"}, stream=stream)
         else:
-            answer = await asks("tool")
+            answer = await asks("tool", stream=stream)
 
         assert (answer.text, answer.executed) == ("Sun in Oslo, rain in Bergen.", ["Oslo", "Bergen"]), answer
         run = await only_run(gateway)
         assert (run["status"], run["turns"]) == ("completed", 3)
+        assert (await gateway.trace(run["id"]))[0].get("stream", False) == stream
         assert await tools_run_here(gateway, run["id"]) == ([] if client.name == "smolagents" else ["list_files"])
+
+
+@can("again")
+async def test_a_second_question_comes_with_the_first_and_its_answer(driving: Driving, serve: Serve, row: Row) -> None:
+    async with serve(agent={"model": "talks"}) as gateway:
+        answer = await Asks(driving, row, gateway)("again")
+
+        assert answer.text == "I have nothing to add.", answer
+        assert gateway.stored_runs() == 2
+        newest = (await gateway.get("/v1/runs")).json["runs"][0]["id"]
+        messages = (await gateway.look(newest))["messages"]
+        assert [(each["role"], text_of(each["content"])) for each in messages[-4:]] == [
+            ("user", QUESTION),
+            ("assistant", "I have nothing to add."),
+            ("user", "And now?"),
+            ("assistant", "I have nothing to add."),
+        ]
 
 
 @can("approval")
@@ -138,14 +162,15 @@ async def test_a_run_that_waits_for_an_approval_says_so_and_answers_whoever_asks
 
 
 @can("budget")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_budget_that_is_used_up_is_an_answer_and_nobody_asks_again(
-    driving: Driving, gateway: Gateway, row: Row
+    driving: Driving, gateway: Gateway, row: Row, stream: bool
 ) -> None:
     asks = Asks(driving, row, gateway)
-    answer = await asks("ask", headers={"X-Gateway-Max-Budget-Usd": "0.0001"})
+    answer = await asks("stream" if stream else "ask", headers={"X-Gateway-Max-Budget-Usd": "0.0001"})
 
     run = await only_run(gateway)
-    told(answer, asks.way, run["id"], "max_budget_usd is 0.0001")
+    told(answer, asks.way, run["id"], "max_budget_usd is 0.0001", stream=stream)
     assert (run["status"], run["turns"]) == ("budget_exceeded", 1)
 
 

@@ -13,7 +13,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from lines import Weather, answer, serve
+from lines import NEXT_QUESTION, Weather, answer, serve
 from openai import AsyncOpenAI
 
 set_tracing_disabled(True)
@@ -41,6 +41,12 @@ async def ask(order: Any) -> dict[str, Any]:
     return told(await Runner.run(agent_of(order), order.question))
 
 
+async def again(order: Any) -> dict[str, Any]:
+    first = await Runner.run(agent_of(order), order.question)
+    items = [*first.to_input_list(), {"role": "user", "content": NEXT_QUESTION}]
+    return told(await Runner.run(agent_of(order), items))
+
+
 async def stream(order: Any) -> dict[str, Any]:
     result = Runner.run_streamed(agent_of(order), order.question)
     deltas = [text async for event in result.stream_events() if (text := delta_of(event))]
@@ -61,7 +67,12 @@ async def tool(order: Any) -> dict[str, Any]:
         """The weather of a city."""
         return seen.of(city)
 
-    return told(await Runner.run(agent_of(order, [weather]), order.question), executed=seen.asked)
+    if not order.stream:
+        return told(await Runner.run(agent_of(order, [weather]), order.question), executed=seen.asked)
+    result = Runner.run_streamed(agent_of(order, [weather]), order.question)
+    async for _ in result.stream_events():
+        pass
+    return told(result, executed=seen.asked)
 
 
 async def leave(order: Any) -> dict[str, Any]:
@@ -74,4 +85,4 @@ async def leave(order: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(ask=ask, stream=stream, tool=tool, leave=leave)
+    serve(ask=ask, again=again, stream=stream, tool=tool, leave=leave)

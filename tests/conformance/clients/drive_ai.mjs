@@ -2,7 +2,7 @@
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, isStepCount, streamText, tool as declared } from "ai";
 import { z } from "zod";
-import { Weather, serve } from "./lines.mjs";
+import { NEXT_QUESTION, Weather, serve } from "./lines.mjs";
 
 function common(order) {
   const provider = createOpenAI({ baseURL: order.base_url, apiKey: "none", headers: order.headers });
@@ -23,6 +23,14 @@ async function ask(order) {
   return told(await generateText(common(order)));
 }
 
+async function again(order) {
+  const { model } = common(order);
+  const messages = [{ role: "user", content: order.question }];
+  const first = await generateText({ model, messages });
+  messages.push(...first.response.messages, { role: "user", content: NEXT_QUESTION });
+  return told(await generateText({ model, messages }));
+}
+
 async function stream(order) {
   const result = streamText(common(order));
   const deltas = [];
@@ -37,7 +45,8 @@ async function tool(order) {
     inputSchema: z.object({ city: z.string() }),
     execute: async ({ city }) => seen.of(city),
   });
-  const result = await generateText({ ...common(order), tools: { weather }, stopWhen: isStepCount(10) });
+  const settings = { ...common(order), tools: { weather }, stopWhen: isStepCount(10) };
+  const result = order.stream ? streamText(settings) : await generateText(settings);
   return told(result, { executed: seen.asked });
 }
 
@@ -51,4 +60,4 @@ async function leave(order) {
   throw new Error("no text came");
 }
 
-await serve({ ask, stream, tool, leave });
+await serve({ ask, again, stream, tool, leave });

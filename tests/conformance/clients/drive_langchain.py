@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool as langchain_tool
 from langchain_openai import ChatOpenAI
-from lines import Weather, answer, serve
+from lines import NEXT_QUESTION, Weather, answer, serve
 
 
 def model_of(order: Any) -> ChatOpenAI:
@@ -35,6 +35,12 @@ async def ask(order: Any) -> dict[str, Any]:
     return told(await model_of(order).ainvoke(order.question))
 
 
+async def again(order: Any) -> dict[str, Any]:
+    model, question = model_of(order), HumanMessage(order.question)
+    first = await model.ainvoke([question])
+    return told(await model.ainvoke([question, first, HumanMessage(NEXT_QUESTION)]))
+
+
 async def stream(order: Any) -> dict[str, Any]:
     chunks = [chunk async for chunk in model_of(order).astream(order.question)]
     return told(reduce(add, chunks), deltas=[chunk.text for chunk in chunks if chunk.text])
@@ -50,10 +56,14 @@ async def tool(order: Any) -> dict[str, Any]:
 
     model, messages = model_of(order).bind_tools([weather]), [HumanMessage(order.question)]
     while True:
-        reply = await model.ainvoke(messages)
+        reply: Any = await (in_pieces(model, messages) if order.stream else model.ainvoke(messages))
         if not reply.tool_calls:
             return told(reply, executed=seen.asked)
         messages += [reply, *[await weather.ainvoke(call) for call in reply.tool_calls]]
+
+
+async def in_pieces(model: Any, messages: Any) -> Any:
+    return reduce(add, [chunk async for chunk in model.astream(messages)])
 
 
 async def leave(order: Any) -> dict[str, Any]:
@@ -66,4 +76,4 @@ async def leave(order: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(ask=ask, stream=stream, tool=tool, leave=leave)
+    serve(ask=ask, again=again, stream=stream, tool=tool, leave=leave)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import litellm
-from lines import Weather, answer, serve
+from lines import NEXT_QUESTION, Weather, answer, serve
 
 # What it does not know a model for it does not stream through this API: it asks for the whole and cuts that up.
 STREAMS = {"litellm_provider": "openai", "mode": "responses", "supports_native_streaming": True}
@@ -44,10 +44,37 @@ def of_response(reply: Any, **more: Any) -> dict[str, Any]:
     return answer(text, reply.status, (reply.usage.input_tokens, reply.usage.output_tokens), **more)
 
 
+async def completed(order: Any, messages: Any, **fields: Any) -> Any:
+    if not order.stream:
+        return await litellm.acompletion(messages=messages, **common(order), **fields)
+    options = {"include_usage": True}
+    chunks: Any = await litellm.acompletion(
+        messages=messages, stream=True, stream_options=options, **common(order), **fields
+    )
+    return litellm.stream_chunk_builder([chunk async for chunk in chunks], messages=messages)
+
+
+async def responded(order: Any, items: Any, **fields: Any) -> Any:
+    if not order.stream:
+        return await litellm.aresponses(input=items, **common(order), **fields)
+    events: Any = await litellm.aresponses(input=items, stream=True, **common(order), **fields)
+    return [event async for event in events][-1].response
+
+
 async def ask(order: Any) -> dict[str, Any]:
     if order.api == "chat":
-        return of_chat(await litellm.acompletion(messages=said(order), **common(order)))
-    return of_response(await litellm.aresponses(input=said(order), **common(order)))
+        return of_chat(await completed(order, said(order)))
+    return of_response(await responded(order, said(order)))
+
+
+async def again(order: Any) -> dict[str, Any]:
+    next_question = {"role": "user", "content": NEXT_QUESTION}
+    if order.api == "chat":
+        first = await completed(order, said(order))
+        return of_chat(await completed(order, [*said(order), first.choices[0].message, next_question]))
+    first = await responded(order, said(order))
+    items = [item.model_dump() for item in first.output]
+    return of_response(await responded(order, [*said(order), *items, next_question]))
 
 
 async def stream(order: Any) -> dict[str, Any]:
@@ -77,7 +104,7 @@ async def tool(order: Any) -> dict[str, Any]:
 async def chat_loop(order: Any, weather: Weather) -> dict[str, Any]:
     messages, tools = said(order), [{"type": "function", "function": ABOUT}]
     while True:
-        reply: Any = await litellm.acompletion(messages=messages, tools=tools, **common(order))
+        reply = await completed(order, messages, tools=tools)
         message = reply.choices[0].message
         if not message.tool_calls:
             return of_chat(reply, executed=weather.asked)
@@ -90,7 +117,7 @@ async def chat_loop(order: Any, weather: Weather) -> dict[str, Any]:
 async def responses_loop(order: Any, weather: Weather) -> dict[str, Any]:
     items, tools = said(order), [{"type": "function", **ABOUT}]
     while True:
-        reply: Any = await litellm.aresponses(input=items, tools=tools, **common(order))
+        reply = await responded(order, items, tools=tools)
         calls = [item for item in reply.output if item.type == "function_call"]
         if not calls:
             return of_response(reply, executed=weather.asked)
@@ -116,4 +143,4 @@ async def leave(order: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(ask=ask, stream=stream, tool=tool, leave=leave)
+    serve(ask=ask, again=again, stream=stream, tool=tool, leave=leave)

@@ -1,6 +1,6 @@
 // openai for Node. Chat completions have a loop for tools, `runTools`; for the Responses API one is written by hand.
 import OpenAI from "openai";
-import { Weather, serve } from "./lines.mjs";
+import { NEXT_QUESTION, Weather, serve } from "./lines.mjs";
 
 const PARAMETERS = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
 const ABOUT = { name: "weather", description: "The weather of a city.", parameters: PARAMETERS };
@@ -29,6 +29,19 @@ async function ask(order) {
   return ofResponse(await client.responses.create({ model: order.model, input: said(order) }));
 }
 
+async function again(order) {
+  const client = clientOf(order);
+  const next = { role: "user", content: NEXT_QUESTION };
+  if (order.api === "chat") {
+    const first = await client.chat.completions.create({ model: order.model, messages: said(order) });
+    const messages = [...said(order), first.choices[0].message, next];
+    return ofChat(await client.chat.completions.create({ model: order.model, messages }));
+  }
+  const first = await client.responses.create({ model: order.model, input: said(order) });
+  const input = [...said(order), ...first.output, next];
+  return ofResponse(await client.responses.create({ model: order.model, input }));
+}
+
 async function stream(order) {
   const client = clientOf(order);
   const deltas = [];
@@ -53,7 +66,10 @@ async function chatLoop(client, order, weather) {
     type: "function",
     function: { ...ABOUT, parse: JSON.parse, function: ({ city }) => weather.of(city) },
   }];
-  const runner = client.chat.completions.runTools({ model: order.model, messages: said(order), tools });
+  const streamed = order.stream ? { stream: true, stream_options: { include_usage: true } } : {};
+  const runner = client.chat.completions.runTools({
+    model: order.model, messages: said(order), tools, ...streamed,
+  });
   return ofChat(await runner.finalChatCompletion(), { executed: weather.asked });
 }
 
@@ -61,7 +77,10 @@ async function responsesLoop(client, order, weather) {
   const input = said(order);
   const tools = [{ type: "function", ...ABOUT, strict: false }];
   for (;;) {
-    const response = await client.responses.create({ model: order.model, input, tools });
+    const body = { model: order.model, input, tools };
+    const response = order.stream
+      ? await client.responses.stream(body).finalResponse()
+      : await client.responses.create(body);
     const calls = response.output.filter((item) => item.type === "function_call");
     if (calls.length === 0) return ofResponse(response, { executed: weather.asked });
     input.push(...response.output);
@@ -87,4 +106,4 @@ async function leave(order) {
   throw new Error("no text came");
 }
 
-await serve({ ask, stream, tool, leave });
+await serve({ ask, again, stream, tool, leave });

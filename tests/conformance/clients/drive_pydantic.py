@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lines import Weather, answer, serve
+from lines import NEXT_QUESTION, Weather, answer, serve
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -29,6 +29,12 @@ async def ask(order: Any) -> dict[str, Any]:
     return told(result, result.output)
 
 
+async def again(order: Any) -> dict[str, Any]:
+    first = await agent_of(order).run(order.question)
+    second = await agent_of(order).run(NEXT_QUESTION, message_history=first.all_messages())
+    return told(second, second.output)
+
+
 async def stream(order: Any) -> dict[str, Any]:
     async with agent_of(order).run_stream(order.question) as result:
         deltas = [text async for text in result.stream_text(delta=True, debounce_by=None)]
@@ -42,8 +48,15 @@ async def tool(order: Any) -> dict[str, Any]:
         """The weather of a city."""
         return seen.of(city)
 
-    result = await agent_of(order, [weather]).run(order.question)
+    agent = agent_of(order, [weather])
+    result = await (through_events(agent, order) if order.stream else agent.run(order.question))
     return told(result, result.output, executed=seen.asked)
+
+
+async def through_events(agent: Agent, order: Any) -> Any:
+    """`run_stream` would take the first text for the answer, also where calls come behind it."""
+    async with agent.run_stream_events(order.question) as events:
+        return [event async for event in events][-1].result
 
 
 async def leave(order: Any) -> dict[str, Any]:
@@ -55,4 +68,4 @@ async def leave(order: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(ask=ask, stream=stream, tool=tool, leave=leave)
+    serve(ask=ask, again=again, stream=stream, tool=tool, leave=leave)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lines import Weather, answer, serve
+from lines import NEXT_QUESTION, Weather, answer, serve
 from smolagents import ChatMessage, CodeAgent, LogLevel, MessageRole, OpenAIModel, Tool
 
 OUTPUTS = "string"
@@ -50,6 +50,13 @@ async def ask(order: Any) -> dict[str, Any]:
     return told(await asyncio.to_thread(model_of(order).generate, said(order)))
 
 
+async def again(order: Any) -> dict[str, Any]:
+    model, question = model_of(order), said(order)
+    first = await asyncio.to_thread(model.generate, question)
+    next_question = ChatMessage(role=MessageRole.USER, content=NEXT_QUESTION)
+    return told(await asyncio.to_thread(model.generate, [*question, first, next_question]))
+
+
 async def stream(order: Any) -> dict[str, Any]:
     deltas = await asyncio.to_thread(lambda: list(model_of(order).generate_stream(said(order))))
     texts = [delta.content for delta in deltas if delta.content]
@@ -59,7 +66,12 @@ async def stream(order: Any) -> dict[str, Any]:
 
 async def tool(order: Any) -> dict[str, Any]:
     weather = Weather()
-    agent = CodeAgent(tools=[WeatherTool(weather)], model=model_of(order), verbosity_level=LogLevel.OFF)
+    agent = CodeAgent(
+        tools=[WeatherTool(weather)],
+        model=model_of(order),
+        stream_outputs=order.stream,
+        verbosity_level=LogLevel.OFF,
+    )
     result: Any = await asyncio.to_thread(agent.run, order.question, return_full_result=True)
     usage = result.token_usage
     return answer(result.output, result.state, (usage.input_tokens, usage.output_tokens), executed=weather.asked)
@@ -80,4 +92,4 @@ async def leave(order: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(ask=ask, stream=stream, tool=tool, leave=leave)
+    serve(ask=ask, again=again, stream=stream, tool=tool, leave=leave)

@@ -1,6 +1,7 @@
 // How a client is driven: orders and answers as JSON lines. See lines.py.
 import { createInterface } from "node:readline";
 
+export const NEXT_QUESTION = "And now?";
 const WEATHER = { Oslo: "sun", Bergen: "rain" };
 
 // The client's own tool, and what it was asked.

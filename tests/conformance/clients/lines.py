@@ -1,8 +1,8 @@
 """How a client is driven: orders come in as JSON lines, and what the client made of them goes out as JSON lines.
 
 The process around the client is ours and the client is as its package has it. An order has `verb`, `base_url`, `api`
-(chat or responses), `model`, `headers` and `question`. An answer has what the client lets its user see, and `raised`
-where it raised instead. Whatever a client prints goes to stderr.
+(chat or responses), `model`, `headers`, `question` and `stream`. An answer has what the client lets its user see, and
+`raised` where it raised instead. Whatever a client prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 Verb = Callable[[Any], Awaitable[dict[str, Any]]]
 
+NEXT_QUESTION = "And now?"
 WEATHER = {"Oslo": "sun", "Bergen": "rain"}
 
 
