@@ -20,6 +20,7 @@ ABILITIES = {
     "again": "a second question",
     "approval": "an approval",
     "budget": "a budget stop",
+    "failure": "a failure",
     "cancel": "a cancel",
 }
 

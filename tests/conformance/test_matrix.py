@@ -174,6 +174,19 @@ async def test_a_budget_that_is_used_up_is_an_answer_and_nobody_asks_again(
     assert (run["status"], run["turns"]) == ("budget_exceeded", 1)
 
 
+@can("failure")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_run_that_failed_is_an_error_in_words_and_not_begun_again(
+    driving: Driving, serve: Serve, row: Row, stream: bool
+) -> None:
+    async with serve(agent={"model": "plan@fault=401,turn=1"}) as gateway:
+        answer = await Asks(driving, row, gateway)("stream" if stream else "ask")
+
+        assert answer.raised or answer.finish == "failed", answer
+        assert "the provider answered 401" in answer.words
+        assert (await only_run(gateway))["status"] == "failed"
+
+
 @can("cancel")
 async def test_a_client_that_goes_away_in_a_stream_cancels_its_run(driving: Driving, serve: Serve, row: Row) -> None:
     async with serve(agent={"model": "searches"}) as gateway:

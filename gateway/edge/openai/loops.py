@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -42,6 +42,8 @@ from gateway.service.feed import Feed, watch
 from gateway.service.runs import Runs
 
 PROGRESS = "X-Gateway-Progress"
+RETRIED_WITHIN = timedelta(seconds=10)
+"""Client libraries ask again after half a second to eight; a person who has mended something takes longer."""
 
 
 class Loops:
@@ -194,7 +196,14 @@ class Loops:
         key = key_of(request, body)
         if key is not None and (claim := await self._answers.claimed(key)):
             return claim.run_id
-        return self._recent.run_of(fingerprint(request, body)) if is_retry(request) else None
+        recent = self._recent.run_of(fingerprint(request, body))
+        return recent if recent and (is_retry(request) or await self._has_just_failed(recent)) else None
+
+    async def _has_just_failed(self, run_id: str) -> bool:
+        """Then the same request is taken for a retry, also of a client that does not say so: what has failed fails
+        again, and would be paid again up to there."""
+        run = await self.known(run_id)
+        return run is not None and run.status is Status.FAILED and self._clock() - run.updated_at < RETRIED_WITHIN
 
     def _back(self, run: Run, outputs: Outputs, request: web.Request, order: Asked) -> Way:
         if run.conversation is not None:

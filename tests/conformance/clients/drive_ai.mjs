@@ -4,9 +4,10 @@ import { generateText, isStepCount, streamText, tool as declared } from "ai";
 import { z } from "zod";
 import { NEXT_QUESTION, Weather, serve } from "./lines.mjs";
 
+// It asks again after two seconds, and by default after four more.
 function common(order) {
   const provider = createOpenAI({ baseURL: order.base_url, apiKey: "none", headers: order.headers });
-  return { model: provider[order.api](order.model), prompt: order.question };
+  return { model: provider[order.api](order.model), prompt: order.question, maxRetries: 1 };
 }
 
 // What it calls usage is that of the last step.
@@ -32,9 +33,11 @@ async function again(order) {
 }
 
 async function stream(order) {
-  const result = streamText(common(order));
+  let failure;
+  const result = streamText({ ...common(order), onError: ({ error }) => (failure = error) });
   const deltas = [];
   for await (const delta of result.textStream) deltas.push(delta);
+  if (failure) throw failure;
   return told(result, { deltas });
 }
 

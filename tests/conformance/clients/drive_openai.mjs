@@ -17,8 +17,9 @@ function ofChat(completion, more = {}) {
 }
 
 function ofResponse(response, more = {}) {
-  const { output_text: text, status: finish, usage, gateway } = response;
-  return { text, finish, usage: [usage.input_tokens, usage.output_tokens], run_id: gateway.run_id, ...more };
+  const { output_text: text, status: finish, usage, gateway, error } = response;
+  const tokens = [usage.input_tokens, usage.output_tokens];
+  return { text, finish, usage: tokens, run_id: gateway.run_id, words: error?.message ?? "", ...more };
 }
 
 async function ask(order) {

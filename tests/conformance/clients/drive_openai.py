@@ -1,5 +1,5 @@
-"""openai for Python. It has no loop for tools: whoever uses it writes one, as its documentation does. Streams are read by
-chunks, and in that loop by its helper, which puts them together again."""
+"""openai for Python. It has no loop for tools: whoever uses it writes one, as its documentation does. Streams are read
+by chunks, and in that loop by its helper, which puts them together again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def of_chat(completion: Any, **more: Any) -> dict[str, Any]:
 def of_response(response: Any, **more: Any) -> dict[str, Any]:
     usage, run_id = response.usage, response.model_extra["gateway"]["run_id"]
     tokens = (usage.input_tokens, usage.output_tokens)
-    return answer(response.output_text, response.status, tokens, run_id=run_id, **more)
+    words = response.error.message if response.error else ""
+    return answer(response.output_text, response.status, tokens, run_id=run_id, words=words, **more)
 
 
 async def completed(client: AsyncOpenAI, order: Any, messages: Any, **fields: Any) -> Any:

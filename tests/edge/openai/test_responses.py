@@ -193,6 +193,7 @@ async def test_a_stream_that_fails_never_says_completed(serve: Serve, fault: str
         got = await gateway.post("/v1/responses", {"model": "files", "input": QUESTION, "stream": True})
 
         kinds = [event.event for event in got.sse]
+        assert kinds[0] == "response.created"
         assert "response.completed" not in kinds
         assert kinds[-1] in ("response.failed", "response.incomplete", "error")
 

@@ -161,10 +161,15 @@ class ResponsesVoice:
         return sent + self._event(f"response.{whole.status}", response=whole)
 
     def failed(self, run: Run) -> bytes:
-        return self._event("response.failed", response=response(run, self._head.model, self._head.turns))
+        whole = response(run, self._head.model, self._head.turns)
+        return self._begun() + self._event("response.failed", response=whole)
 
     def broken(self, message: str, code: str) -> bytes:
-        return self._event("error", code=code, message=message, param=None)
+        return self._begun() + self._event("error", code=code, message=message, param=None)
+
+    def _begun(self) -> bytes:
+        """Clients put a response together from its events, and take none before it has been created."""
+        return b"" if self._sequence else self.opening()
 
     # --- events -----------------------------------------------------------------------------------------------------
 
