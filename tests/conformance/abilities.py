@@ -40,9 +40,9 @@ class Stop(Struct, frozen=True):
 class Way(Struct, frozen=True, kw_only=True):
     """One client through one of the APIs. `streamed` is how it tells of a stop in a stream, where that is another way.
     `run_id` is where it lets one read which run it was. `notes` say, an ability, what it needs besides a base URL and
-    headers; `cannot` says why it has none of it."""
+    headers; `cannot` says why it has none of it. Without a `stop` it has none of all."""
 
-    stop: Stop
+    stop: Stop | None
     streamed: Stop | None = None
     run_id: str | None
     notes: dict[str, str] = {}
@@ -82,9 +82,10 @@ WHOLE = (
 )
 CODE = (
     "its agents write code and send back what came of it as text, by which no run is known: with "
-    "`X-Gateway-Conversation` and a model of the provider's all their requests are one run, and with an agent's name "
-    "each is a run of its own"
+    "`X-Gateway-Conversation` and a model of the provider's all their requests are one run, which stays stopped "
+    "however often they ask, and with an agent's name each is a run of its own"
 )
+CHAT_ONLY = "it speaks chat completions only"
 LEFT_OPEN = "by `model.client.close()`: closing the pieces alone leaves the connection open until garbage is collected"
 
 CLIENTS = (
@@ -172,6 +173,7 @@ CLIENTS = (
                 run_id="`raw.model_extra`",
                 notes={"client_tool": CODE, "budget": PIECES, "cancel": LEFT_OPEN},
             ),
+            "responses": Way(stop=None, run_id=None, cannot=dict.fromkeys(ABILITIES, CHAT_ONLY)),
         },
     ),
     Client(

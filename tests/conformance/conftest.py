@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -13,9 +13,7 @@ from scripted.app import serving as serving_scripted
 from scripted.loading import load_scripts
 from scripted.scripts import SCRIPTS
 from tests.conformance.abilities import HERE, Client
-from tests.conformance.driving import Driver, installed
-
-Driving = Callable[[Client], Driver]
+from tests.conformance.driving import Driver, Driving, installed
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tests.conformance.abilities import HERE
+from tests.conformance.abilities import HERE, Client
 
 ROOT = HERE.parent.parent
 CLIENTS = ROOT / ".clients"
@@ -24,7 +24,6 @@ OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # instead of fetching it
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "LANGSMITH_TRACING": "false",
-    "AI_SDK_LOG_WARNINGS": "false",
 }
 
 
@@ -87,3 +86,6 @@ class Driver:
 def decoded(line: str, log: Path) -> Answer:
     assert line, f"the client is gone: {log.read_text()[-2000:]}"
     return msgspec.json.decode(line, type=Answer)
+
+
+Driving = Callable[[Client], Driver]

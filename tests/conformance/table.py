@@ -40,7 +40,8 @@ def rows_of(notes: Notes) -> Iterator[list[str]]:
     for client in CLIENTS:
         for api, way in client.ways.items():
             can = [cell(way, ability, notes) for ability in ABILITIES]
-            yield [named(client), APIS[api], *can, stop(way.stop), way.run_id or "the text", client.headers]
+            how = [stop(way.stop), way.run_id or "the text", client.headers] if way.stop else [""] * 3
+            yield [named(client), APIS[api], *can, *how]
 
 
 def named(client: Client) -> str:

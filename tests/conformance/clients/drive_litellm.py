@@ -29,10 +29,6 @@ def said(order: Any) -> list[Any]:
     return [{"role": "user", "content": order.question}]
 
 
-def run_of(reply: Any) -> Any:
-    return (reply._hidden_params.get("additional_headers") or {}).get("llm_provider-x-run-id")
-
-
 def of_chat(reply: Any, **more: Any) -> dict[str, Any]:
     choice, usage = reply.choices[0], reply.usage
     tokens = (usage.prompt_tokens, usage.completion_tokens)

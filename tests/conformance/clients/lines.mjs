@@ -2,7 +2,7 @@
 import { createInterface } from "node:readline";
 
 export const NEXT_QUESTION = "And now?";
-const WEATHER = { Oslo: "sun", Bergen: "rain" };
+const WEATHER = { Oslo: "sun", Bergen: "rain", Rome: "wind" };
 
 // The client's own tool, and what it was asked.
 export class Weather {

@@ -17,7 +17,7 @@ from typing import Any
 Verb = Callable[[Any], Awaitable[dict[str, Any]]]
 
 NEXT_QUESTION = "And now?"
-WEATHER = {"Oslo": "sun", "Bergen": "rain"}
+WEATHER = {"Oslo": "sun", "Bergen": "rain", "Rome": "wind"}
 
 
 class Weather:
