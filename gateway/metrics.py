@@ -6,26 +6,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
+from gateway import series
 from gateway.core import events as e
 from gateway.core.ports import Record
 from gateway.core.pricing import Usage
 from gateway.core.run import Run, Status
-
-disable_created_metrics()  # when each series began: twice as many series, and nobody asks
+from gateway.series import Distribution, Number, Series
 
 STOPS: tuple[tuple[Status, str], ...] = (
     (Status.COMPLETED, "none"),
@@ -65,21 +56,7 @@ class Bounded:
         return OTHER
 
 
-M = TypeVar("M", Counter, Gauge, Histogram)
-
-
-class Labelled(Generic[M]):
-    """A metric's children by their labels, found without what `labels` checks and locks each time."""
-
-    def __init__(self, metric: M) -> None:
-        self._metric = metric
-        self._children: dict[tuple[str, ...], M] = {}
-
-    def labels(self, *values: str) -> M:
-        child = self._children.get(values)
-        if child is None:
-            child = self._children[values] = self._metric.labels(*values) if values else self._metric
-        return child
+S = TypeVar("S", Series[Number], Series[Distribution])
 
 
 class Progress:
@@ -104,20 +81,24 @@ class Metrics:
         self._model = Bounded()
         self._tool = Bounded()
         self._define()
-        Gauge("gateway_build_info", "1, and the version.", ["version"], registry=self.registry).labels(version).set(1)
+        self.build.labels(version).set(1)
         for agent in agents:
             self._start_at_zero(agent)
 
     def _define(self) -> None:
-        def counter(name: str, about: str, *labels: str) -> Labelled[Counter]:
-            return Labelled(Counter(name, about, labels, registry=self.registry))
+        def counter(name: str, about: str, *labels: str) -> Series[Number]:
+            return self._registered(series.counter(name, about, labels))
 
-        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Labelled[Histogram]:
-            return Labelled(Histogram(name, about, labels, buckets=buckets, registry=self.registry))
+        def gauge(name: str, about: str, *labels: str) -> Series[Number]:
+            return self._registered(series.gauge(name, about, labels))
 
+        def histogram(name: str, about: str, bounds: Sequence[float], *labels: str) -> Series[Distribution]:
+            return self._registered(series.histogram(name, about, bounds, labels))
+
+        self.build = gauge("gateway_build_info", "1, and the version.", "version")
         self.started = counter("gateway_runs_started", "Runs started.", "agent")
         self.stops = counter("gateway_run_stops", "Stops, by way out.", "agent", "status", "reason")
-        self.active = Labelled(Gauge("gateway_runs_active", "Runs being driven.", ["agent"], registry=self.registry))
+        self.active = gauge("gateway_runs_active", "Runs being driven.", "agent")
         self.turns = histogram("gateway_run_turns", "Turns until a stop.", TURN_BUCKETS, "agent", "status")
         self.run_cost = histogram("gateway_run_cost_usd", "Cost until a stop.", COST_BUCKETS, "agent", "status")
         self.duration = histogram(
@@ -138,8 +119,12 @@ class Metrics:
         self.budget_faults = counter(
             "gateway_budget_faults", "Replies that cost more than a hard budget had allowed the provider."
         )
-        self.approvals = Gauge("gateway_approvals_pending", "Runs that wait for a verdict.", registry=self.registry)
-        self.in_doubt = Gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.", registry=self.registry)
+        self.approvals = gauge("gateway_approvals_pending", "Runs that wait for a verdict.")
+        self.in_doubt = gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.")
+
+    def _registered(self, made: S) -> S:
+        self.registry.register(made)
+        return made
 
     def proxied(self, provider: str) -> Proxied:
         """Counts what is passed through to this provider."""
@@ -157,8 +142,8 @@ class Metrics:
 
     def expose(self, *, approvals_pending: float, in_doubt_pending: float) -> tuple[bytes, str]:
         """The page for a scrape, and its content type. What waits is the store's to say: it outlives processes."""
-        self.approvals.set(approvals_pending)
-        self.in_doubt.set(in_doubt_pending)
+        self.approvals.labels().set(approvals_pending)
+        self.in_doubt.labels().set(in_doubt_pending)
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     # --- Observer ---
@@ -243,12 +228,12 @@ PROXY = "proxy"
 class Counters(Struct, frozen=True):
     """The series of one model, looked up once."""
 
-    cost: Counter
-    prompt: Counter
-    completion: Counter
-    cached: Counter
-    reasoning: Counter
-    seconds: Histogram
+    cost: Number
+    prompt: Number
+    completion: Number
+    cached: Number
+    reasoning: Number
+    seconds: Distribution
 
 
 class Proxied:

@@ -36,7 +36,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `cacheable`: the same arguments give the same answer until something writes. `idempotent`: takes an idempotency key,
     so that running one call twice has one effect. `client_side`: the client runs it and posts the output. `subagent`: a
     run of that agent answers the call and may spend up to `budget_usd`. `strict`: the provider holds the model to the
-    schema.
+    schema. `quick`: waits for nothing, so that a call is done in less time than it takes to write down that it begins;
+    of one that only reads, the two are written together.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget_usd: Decimal | None = None
     timeout_seconds: float | None = None
     strict: bool | None = None
+    quick: bool = False
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):

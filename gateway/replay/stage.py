@@ -23,6 +23,7 @@ from gateway.core.stopping import Stop
 from gateway.replay.comparing import Difference, first_difference, normal
 from gateway.replay.recording import RUN, Answer, Ask, Death, Halt, Progress, Recording, Suspension, ToolInput
 from gateway.service.ports import Suspended, ToolAnswer
+from gateway.service.recorder import answers_at_once
 from scripted.scripts import Script
 
 
@@ -193,13 +194,13 @@ class RecordedTools:
         self._inputs = by_call(recording.tools)
 
     async def use(self, run: Run, spec: ToolSpec, args: dict[str, Any], ctx: ToolContext) -> str:
-        answer = await self._answer(ctx.idempotency_key, ctx.progress)
+        answer = await self._answer(ctx.idempotency_key, ctx.progress, at_once=answers_at_once(spec))
         if not answer.ok:
             raise ToolFailed(answer.text, permanent=answer.permanent)
         return answer.text
 
     async def answer(self, parent: Run, step: Execute) -> ToolAnswer:
-        answer = await self._answer(step.call.id, lambda label: None)
+        answer = await self._answer(step.call.id, lambda label: None, at_once=False)
         return ToolAnswer(
             content=answer.text,
             error=None if answer.ok else answer.text,
@@ -208,10 +209,12 @@ class RecordedTools:
             unconfirmed_cost_usd=answer.unconfirmed_cost_usd,
         )
 
-    async def _answer(self, call_id: str, progress: Callable[[str], None]) -> Answer:
+    async def _answer(self, call_id: str, progress: Callable[[str], None], *, at_once: bool) -> Answer:
+        """What is answered at once is written together with what goes before it, so it cannot wait for that."""
         inputs = self._inputs.get(call_id, deque())
         while inputs:
-            await self._stage.until(inputs[0].at)
+            if not at_once:
+                await self._stage.until(inputs[0].at)
             match said := inputs.popleft():
                 case Answer():
                     self._speak_late(inputs, progress)

@@ -198,7 +198,13 @@ async def use_tools(steps: Sequence[Step], run: Run, ports: Ports) -> Events:
                     reserved_usd=step.reserved_usd,
                     time=ports.clock(),
                 )
-    if executions:
+    if all(step.spec.quick for step in executions):
+        for step in executions:
+            reported: list[e.Event] = []
+            reported.append(await executed(step, run, ports, CallContext(step.call, reported.append, ports)))
+            for event in reported:
+                yield event
+    else:
         async with aclosing(execute(executions, run, ports)) as events:
             async for event in events:
                 yield event
@@ -307,29 +313,30 @@ async def abandon(contexts: Sequence[CallContext], tasks: Sequence[asyncio.Task[
 
 async def execute_one(step: Execute, run: Run, ports: Ports, context: CallContext, queue: Queue) -> None:
     """Puts the result into the queue, or whatever else ended the execution: without it the run would wait for ever."""
-    began = time.perf_counter()
     try:
-        answer = await use(step, run, ports, context)
+        queue.put_nowait(await executed(step, run, ports, context))
     except Suspended as suspended:
         queue.put_nowait(Waiting(step.call.id, suspended))
-        return
     except Exception as fault:  # noqa: BLE001  the consumer raises it
         queue.put_nowait(fault)
-        return
-    queue.put_nowait(
-        e.ToolResult(
-            tool_name=step.call.tool,
-            ms=round((time.perf_counter() - began) * 1000),
-            ok=answer.error is None,
-            provider_id=step.call.provider_id,
-            call=step.call.id,
-            content=answer.content if answer.error is None else failure_words(run, answer.error),
-            error=answer.error,
-            permanent=answer.permanent,
-            child_cost_usd=answer.cost_usd,
-            child_unconfirmed_usd=answer.unconfirmed_cost_usd,
-            time=ports.clock(),
-        )
+
+
+async def executed(step: Execute, run: Run, ports: Ports, context: CallContext) -> e.ToolResult:
+    """Raises Suspended, and faults of the gateway."""
+    began = time.perf_counter()
+    answer = await use(step, run, ports, context)
+    return e.ToolResult(
+        tool_name=step.call.tool,
+        ms=round((time.perf_counter() - began) * 1000),
+        ok=answer.error is None,
+        provider_id=step.call.provider_id,
+        call=step.call.id,
+        content=answer.content if answer.error is None else failure_words(run, answer.error),
+        error=answer.error,
+        permanent=answer.permanent,
+        child_cost_usd=answer.cost_usd,
+        child_unconfirmed_usd=answer.unconfirmed_cost_usd,
+        time=ports.clock(),
     )
 
 

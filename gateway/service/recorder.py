@@ -11,7 +11,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.events import Event, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
 from gateway.core.loop import apply
 from gateway.core.ports import Record, entry_of
-from gateway.core.run import Run
+from gateway.core.run import Call, Run, ToolSpec
 from gateway.service.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -85,12 +85,23 @@ def leads_on(event: Event, run: Run) -> bool:
     """Whether the next event follows at once, without a wait or an effect in between, so that both are one write.
 
     After a reply it is decided what to do with it; after the last answer of a batch, what comes next. Not after one
-    while other tools still run.
+    while other tools still run. A read that waits for nothing is done as soon as it begins, and whether it had begun
+    makes no difference to a recovery.
     """
     match event:
         case Turn():
             return True
+        case ToolStart():
+            return answers_at_once(run.tool(event.tool_name))
         case ToolResult():
-            return not any(call.started and call.outcome is None for call in run.calls)
+            return not any(runs(call) and not answers_at_once(run.tool(call.tool)) for call in run.calls)
         case _:
             return False
+
+
+def answers_at_once(spec: ToolSpec | None) -> bool:
+    return spec is not None and spec.quick and spec.read_only
+
+
+def runs(call: Call) -> bool:
+    return call.started and call.outcome is None

@@ -88,7 +88,8 @@ async def test_a_verdict_that_comes_too_late_is_refused_in_the_apis_words(gatewa
     await console.page.route("**/approve", somebody_was_faster)
     await form.get_by_role("button", name="Approve").click()
 
-    await expect(form.locator(".wrong.general")).to_contain_text("was rejected already")
+    await console.sees(".problem[role=alert]", "was rejected already")
+    await expect(console.get(".outcome form")).to_have_count(1)
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

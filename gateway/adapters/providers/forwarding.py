@@ -15,7 +15,7 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from gateway.adapters.providers import failures
 from gateway.adapters.providers.attempts import attempts, timeout_of
 from gateway.adapters.providers.failures import Failed
-from gateway.adapters.providers.openai import BYTES_BODY_MAX, beginning, make_headers
+from gateway.adapters.providers.openai import BYTES_BODY_MAX, beginning, make_headers, read_at_most
 from gateway.adapters.providers.passing import PassingStream, Seen, look_at_plain
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.core.errors import ProviderError
@@ -59,7 +59,7 @@ class Forwarded:
         if self._body is not None:
             return self._body
         try:
-            data = await self._response.read()
+            data = await read_at_most(self._response, self._settings.reply_bytes_max)
             self._seen = look_at_plain(data)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._concluded(failures.unanswered(error)) from error

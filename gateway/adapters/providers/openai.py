@@ -59,6 +59,7 @@ class OpenAIModel:
         self._settings = settings
         self._bodies = Bodies(settings.extra_body, cap_name=settings.cap_name)
         self._headers = make_headers(settings)
+        self._chat_url = settings.url("chat/completions")
         self._timeout = timeout_of(settings)
 
     async def ask(
@@ -131,7 +132,7 @@ class OpenAIModel:
         is half read."""
         try:
             async with self._session.post(
-                self._settings.url("chat/completions"),
+                self._chat_url,
                 data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
                 headers=headers,
                 timeout=self._timeout,
@@ -157,12 +158,12 @@ class OpenAIModel:
                 self._settings.url(path), headers=self._headers, timeout=self._timeout, allow_redirects=False
             ) as response:
                 await _raise_for_status(response)
-                return await self._read(response)
+                return await read_at_most(response, self._settings.reply_bytes_max)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise failures.unanswered(error) from error
 
     async def _receive_plain(self, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> Assembling:
-        assembling, text = plain_reply(await self._read(response))
+        assembling, text = plain_reply(await read_at_most(response, self._settings.reply_bytes_max))
         if text:
             on_delta(text)
         return assembling
@@ -181,7 +182,7 @@ class OpenAIModel:
     async def _feed(self, reply: SseReply, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> None:
         size = 0
         async for chunk in response.content.iter_any():
-            size = self._bounded(size + len(chunk))
+            size = bounded(size + len(chunk), self._settings.reply_bytes_max)
             for text in reply.feed(chunk):
                 on_delta(text)
             if reply.assembling.has_content:
@@ -189,18 +190,6 @@ class OpenAIModel:
             if reply.done:
                 await _drain(response)
                 return
-
-    async def _read(self, response: ClientResponse) -> bytes:
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            self._bounded(len(body))
-        return bytes(body)
-
-    def _bounded(self, size: int) -> int:
-        if size > self._settings.reply_bytes_max:
-            raise failures.too_large(self._settings.reply_bytes_max)
-        return size
 
 
 class _Clock:
@@ -246,6 +235,25 @@ async def _raise_for_status(response: ClientResponse) -> None:
     if 200 <= response.status < 300:
         return
     raise failures.answered(response.status, response.headers, await beginning(response))
+
+
+def bounded(size: int, bytes_max: int) -> int:
+    if size > bytes_max:
+        raise failures.too_large(bytes_max)
+    return size
+
+
+async def read_at_most(response: ClientResponse, bytes_max: int) -> bytes:
+    """The body. Raises Failed for one that is too large, before it is all here; one that says its length is read in one
+    go, unless it is compressed and will grow."""
+    if response.content_length is not None and "Content-Encoding" not in response.headers:
+        bounded(response.content_length, bytes_max)
+        return await response.read()
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        bounded(len(body), bytes_max)
+    return bytes(body)
 
 
 async def beginning(response: ClientResponse) -> bytes:

@@ -16,7 +16,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
@@ -32,6 +32,25 @@ T = TypeVar("T")
 NO_LIMIT = -1
 
 
+class Append(NamedTuple):
+    """Events of one run, its index row if that changes, and the idempotency key that it begins with."""
+
+    events: list[Row]
+    row: Row | None
+    claim: Row | None
+
+
+class Keep(NamedTuple):
+    """The answer to keep for a key."""
+
+    status: int
+    body: bytes
+    key: str
+
+
+Work = Append | Keep
+
+
 class SqliteStore:
     """EventLog, Index, Stats and Answers. Open one with `SqliteStore.open`; it is its own async context manager."""
 
@@ -39,7 +58,7 @@ class SqliteStore:
         self._path = opened.path
         self._sql = sql
         self._lock = opened.lock
-        self._writer = writer_of(opened)
+        self._writer = self._writer_of(opened)
         self._reading = opened.reading
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._closed = False
@@ -84,17 +103,7 @@ class SqliteStore:
         events = [(record.run_id, record.seq, record.body) for record in records]
         row = None if entry is None else row_of(entry)
         claim = key and (key.key, key.fingerprint, records[0].run_id, time.time_ns() // 1000)
-        await self._writer.write(functools.partial(self._append, events, row, claim))
-
-    def _append(self, events: list[Row], row: Row | None, claim: Row | None, connection: sqlite3.Connection) -> None:
-        try:
-            if row is not None:
-                connection.execute(self._sql["upsert_run"], row)
-            if claim is not None:
-                connection.execute(self._sql["claim_key"], claim)
-            connection.executemany(self._sql["append_event"], events)
-        except sqlite3.IntegrityError as error:
-            raise conflict(error, events[0]) from error
+        await self._writer.write(Append(events, row, claim))
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         rows = await self._select("read_events", (run_id, after, NO_LIMIT if limit is None else limit))
@@ -143,11 +152,30 @@ class SqliteStore:
 
     async def keep(self, key: str, status: int, body: bytes) -> None:
         """The first answer kept stands. Raises WrongState for a key that nobody claimed."""
-        await self._writer.write(functools.partial(self._keep, key, status, body))
+        await self._writer.write(Keep(status, body, key))
 
-    def _keep(self, key: str, status: int, body: bytes, connection: sqlite3.Connection) -> None:
-        if not connection.execute(self._sql["keep_answer"], (status, body, key)).rowcount:
-            raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _writer_of(self, opened: Opened) -> Writer[Work]:
+        explain = functools.partial(unavailable, opened.path)
+        transactions = Transactions(opened.writing, self._carry_out, explain)
+        if opened.checkpointing is None:
+            return ThreadWriter(transactions, opened.writing)
+        return LoopWriter(transactions, opened.writing, Checkpoints(opened.checkpointing))
+
+    def _carry_out(self, connection: sqlite3.Connection, works: Sequence[Work]) -> None:
+        """A statement for all appends of a group costs little more than one for each would. Raises WrongState for what
+        breaks a promise of the port; where there is more than one append, it may name the wrong one."""
+        appends = [work for work in works if isinstance(work, Append)]
+        try:
+            connection.executemany(self._sql["upsert_run"], [work.row for work in appends if work.row is not None])
+            connection.executemany(self._sql["claim_key"], [work.claim for work in appends if work.claim is not None])
+            connection.executemany(self._sql["append_event"], [event for work in appends for event in work.events])
+        except sqlite3.IntegrityError as error:
+            raise conflict(error, appends[0].events[0]) from error
+        for work in works:
+            if isinstance(work, Keep) and not connection.execute(self._sql["keep_answer"], work).rowcount:
+                raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -161,13 +189,6 @@ class SqliteStore:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:
             raise unavailable(self._path, error) from error
-
-
-def writer_of(opened: Opened) -> Writer:
-    transactions = Transactions(opened.writing, functools.partial(unavailable, opened.path))
-    if opened.checkpointing is None:
-        return ThreadWriter(transactions, opened.writing)
-    return LoopWriter(transactions, opened.writing, Checkpoints(opened.checkpointing))
 
 
 def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:

@@ -10,31 +10,41 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from gateway.core.errors import GatewayError, Unavailable
+from gateway.core.errors import Unavailable
 
 WAITING_MAX = 1024
 LOCKED_RETRY_SECONDS = 0.002
 LOCKED_SECONDS_MAX = 5.0
 
-Work = Callable[[sqlite3.Connection], None]
+W = TypeVar("W")
+W_contra = TypeVar("W_contra", contravariant=True)
+
+CarryOut = Callable[[sqlite3.Connection, Sequence[W]], None]
+"""Does some works in the open transaction; raises if one of them cannot be done, whatever the others did."""
+
 Outcomes = list[Exception | None]
 
 
-class Job(NamedTuple):
-    work: Work
-    done: asyncio.Future[None]
+class Job(Generic[W]):
+    """A work, and what becomes of it."""
+
+    __slots__ = ("done", "work")
+
+    def __init__(self, work: W, done: asyncio.Future[None]) -> None:
+        self.work = work
+        self.done = done
 
 
-class Writer(Protocol):
+class Writer(Protocol[W_contra]):
     """Owns the connection that writes, from its construction to the end of `close`."""
 
     @property
     def commits(self) -> int: ...
 
-    async def write(self, work: Work) -> None:
+    async def write(self, work: W_contra) -> None:
         """Do the work in a transaction, all or nothing, and return when it is durable.
 
         Once asked for it is carried out, also if the caller is cancelled meanwhile: shield the call to learn how it
@@ -47,12 +57,18 @@ class Writer(Protocol):
         ...
 
 
-class Transactions:
+class Transactions(Generic[W]):
     """Carries out jobs on a connection, a group at a time. `explain` makes an error of SQLite one for callers."""
 
-    def __init__(self, connection: sqlite3.Connection, explain: Callable[[sqlite3.Error], Exception]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        carry_out: CarryOut[W],
+        explain: Callable[[sqlite3.Error], Exception],
+    ) -> None:
         self.commits = 0
         self._connection = connection
+        self._carry_out = carry_out
         self._explain = explain
 
     def is_locked(self) -> bool:
@@ -63,11 +79,10 @@ class Transactions:
             return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
         return False
 
-    def commit(self, group: list[Job]) -> Outcomes:
+    def commit(self, group: Sequence[Job[W]]) -> Outcomes:
         try:
-            if not self._connection.in_transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
-            outcomes = [self._attempt(job.work) for job in group] if len(group) > 1 else [self._alone(group[0].work)]
+            self._begin()
+            outcomes = self._together(group) or [self._alone(job.work) for job in group]
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -75,23 +90,25 @@ class Transactions:
         self.commits += 1
         return outcomes
 
-    def _alone(self, work: Work) -> Exception | None:
-        """A group of one needs no savepoint: what fails is the transaction."""
-        try:
-            work(self._connection)
-        except sqlite3.Error:
-            raise
-        except GatewayError as error:
-            self._connection.execute("ROLLBACK")
-            self._connection.execute("BEGIN")
-            return error
-        return None
+    def _begin(self) -> None:
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN IMMEDIATE")
 
-    def _attempt(self, work: Work) -> Exception | None:
-        """One job of the group. What fails alone is undone alone, unless SQLite has given up the whole transaction."""
+    def _together(self, group: Sequence[Job[W]]) -> Outcomes | None:
+        """The whole group at once, as it goes nearly always; None if something is wrong with one of them."""
+        try:
+            self._carry_out(self._connection, [job.work for job in group])
+        except Exception:  # noqa: BLE001  each of them says it again below
+            self._roll_back()
+            self._begin()
+            return None
+        return [None for _ in group]
+
+    def _alone(self, work: W) -> Exception | None:
+        """One job of the group. What fails is undone alone, unless SQLite has given up the whole transaction."""
         self._connection.execute("SAVEPOINT job")
         try:
-            work(self._connection)
+            self._carry_out(self._connection, [work])
         except Exception as error:
             if not self._connection.in_transaction:
                 raise
@@ -109,7 +126,7 @@ class Transactions:
                 self._connection.execute("ROLLBACK")
 
 
-def settle(group: list[Job], outcomes: Outcomes) -> None:
+def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
     for job, error in zip(group, outcomes, strict=True):
         if job.done.done():
             continue
@@ -119,7 +136,7 @@ def settle(group: list[Job], outcomes: Outcomes) -> None:
             job.done.set_exception(error)
 
 
-class LoopWriter:
+class LoopWriter(Generic[W]):
     """Commits on the event loop, once a turn of it. For `synchronous = NORMAL`, where a commit is a few dozen
     microseconds of copying to the kernel: handing it to a thread and back would cost more than it does. As long as one
     job comes a turn, it does not even wait for the loop to come round.
@@ -127,12 +144,12 @@ class LoopWriter:
     What waits for the disk is the checkpoint, and that is done by `checkpoints` elsewhere.
     """
 
-    def __init__(self, transactions: Transactions, connection: sqlite3.Connection, checkpoints: Checkpoints) -> None:
+    def __init__(self, transactions: Transactions[W], connection: sqlite3.Connection, checkpoints: Checkpoints) -> None:
         self._transactions = transactions
         self._connection = connection
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
-        self._group: list[Job] = []
+        self._group: list[Job[W]] = []
         self._jobs_this_turn = 0
         self._alone = False
         self._locked_until: float | None = None
@@ -143,7 +160,7 @@ class LoopWriter:
     def commits(self) -> int:
         return self._transactions.commits
 
-    async def write(self, work: Work) -> None:
+    async def write(self, work: W) -> None:
         if self._closed:
             raise Unavailable("The store is closed.")
         if not self._jobs_this_turn:
@@ -226,15 +243,15 @@ class Checkpoints:
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
-class ThreadWriter:
+class ThreadWriter(Generic[W]):
     """Commits in a thread of its own. For `synchronous = FULL`, where every commit waits for the disk."""
 
-    def __init__(self, transactions: Transactions, connection: sqlite3.Connection) -> None:
+    def __init__(self, transactions: Transactions[W], connection: sqlite3.Connection) -> None:
         self._transactions = transactions
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(WAITING_MAX)
-        self._queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Job[W] | None] = queue.SimpleQueue()
         self._closing = False
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -244,7 +261,7 @@ class ThreadWriter:
     def commits(self) -> int:
         return self._transactions.commits
 
-    async def write(self, work: Work) -> None:
+    async def write(self, work: W) -> None:
         await self._slots.acquire()
         if self._closing:
             self._slots.release()
@@ -252,20 +269,19 @@ class ThreadWriter:
         await self._submit(work)
 
     async def close(self) -> None:
-        """The thread does both, since a checkpoint takes time."""
+        """The thread closes the connection, since that takes time."""
         if not self._closing:
             self._closing = True
             await self._slots.acquire()
-            with contextlib.suppress(Unavailable):
-                await self._submit(self._end)
+            self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _submit(self, work: Work) -> asyncio.Future[None]:
+    def _submit(self, work: W) -> asyncio.Future[None]:
         job = Job(work, self._loop.create_future())
         self._queue.put(job)
         return job.done
 
-    def _settle(self, group: list[Job], outcomes: Outcomes) -> None:
+    def _settle(self, group: list[Job[W]], outcomes: Outcomes) -> None:
         for _ in group:
             self._slots.release()
         settle(group, outcomes)
@@ -274,21 +290,24 @@ class ThreadWriter:
 
     def _run(self) -> None:
         while not self._ended:
-            group = self._next_group()
-            self._report(group, self._transactions.commit(group))
+            if group := self._next_group():
+                self._report(group, self._transactions.commit(group))
         self._connection.close()
 
-    def _next_group(self) -> list[Job]:
-        group = [self._queue.get()]
+    def _next_group(self) -> list[Job[W]]:
+        """Waits for a job, and takes what else is there."""
+        group: list[Job[W]] = []
+        job = self._queue.get()
         with contextlib.suppress(queue.Empty):
-            while len(group) < WAITING_MAX:
-                group.append(self._queue.get_nowait())
+            while job is not None:
+                group.append(job)
+                if len(group) == WAITING_MAX:
+                    return group
+                job = self._queue.get_nowait()
+            self._ended = True
         return group
 
-    def _report(self, group: list[Job], outcomes: Outcomes) -> None:
+    def _report(self, group: list[Job[W]], outcomes: Outcomes) -> None:
         """One wake-up of the event loop for the whole group; none if the loop is gone, and all who waited with it."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, group, outcomes)
-
-    def _end(self, _: sqlite3.Connection) -> None:
-        self._ended = True

@@ -16,8 +16,7 @@ its time looks at `ctx.cancelled`. Raises ToolFailed in words for the model."""
 
 
 class Tool(Struct, frozen=True):
-    """`quick`: a plain function that is done in less time than handing it to a thread would take."""
+    """What the model sees, and what is run. A `quick` one is a plain function that is not worth a thread."""
 
     spec: ToolSpec
     run: Function
-    quick: bool = False

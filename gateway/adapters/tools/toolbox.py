@@ -52,7 +52,8 @@ class LocalToolbox:
         watched = Watched(ctx)
         try:
             with failures_in_words(spec.name):
-                answer = tool.run(args, watched) if tool.quick else await self._in_time(spec, tool.run, args, watched)
+                quick = tool.spec.quick
+                answer = tool.run(args, watched) if quick else await self._in_time(spec, tool.run, args, watched)
                 text = answer if isinstance(answer, str) else encode(answer).decode()
         finally:
             watched.leave()

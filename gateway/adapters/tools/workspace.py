@@ -33,6 +33,7 @@ LIST_FILES = ToolSpec(
     parameters=NO_ARGUMENTS,
     read_only=True,
     cacheable=True,
+    quick=True,
 )
 READ_FILE = ToolSpec(
     name="read_file",
@@ -40,6 +41,7 @@ READ_FILE = ToolSpec(
     parameters=PATH_ARGUMENT,
     read_only=True,
     cacheable=True,
+    quick=True,
 )
 DELETE_FILE = ToolSpec(
     name="delete_file",
@@ -54,10 +56,6 @@ SCAN_ARCHIVE = ToolSpec(
     parameters=NO_ARGUMENTS,
     read_only=True,
 )
-
-
-QUICK = (LIST_FILES, READ_FILE)
-"""One folder listed, or one small file read: tens of microseconds on a local disk."""
 
 
 class Workspace:
@@ -86,7 +84,7 @@ class Workspace:
             (DELETE_FILE, self.delete_file),
             (SCAN_ARCHIVE, self.scan_archive),
         )
-        return {spec.name: Tool(spec, run, quick=spec in QUICK) for spec, run in pairs}
+        return {spec.name: Tool(spec, run) for spec, run in pairs}
 
     def list_files(self, args: dict[str, Any], ctx: ToolContext) -> str:
         names = self._folder.names()

@@ -206,6 +206,13 @@ async def test_a_stream_that_fails_never_says_completed(serve: Serve, fault: str
         ({"input": [{"type": "function_call"}]}, 400, "input[0]"),
         ({"previous_response_id": "resp_other"}, 404, "previous_response_id"),
         ({"input": []}, 400, "input"),
+        ({"input": [{"role": "user", "content": [{"text": "no type"}]}]}, 400, "input[0].content[0]"),
+        ({"input": [{"role": "user", "content": [{"type": 1}]}]}, 400, "input[0].content[0]"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text"}, {}]}]},
+            400,
+            "input[0].output[1]",
+        ),
     ],
 )
 async def test_what_no_run_can_do_is_refused_naming_the_field(

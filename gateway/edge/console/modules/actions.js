@@ -9,14 +9,17 @@ import { block } from "./timeline.js";
 
 const path = (run, verb) => `/v1/runs/${encodeURIComponent(run.id)}/${verb}`;
 
-/** The forms for what the run waits for, each with a key that names what was seen: another stop is another form. */
-export function actionsFor(run, trace, done) {
+/**
+ * The forms for what the run waits for, each with a key that names what was seen: another stop is another form. `told` is
+ * `{ done, refused }`: a form may be gone before its answer comes, so what is refused is for the page to say.
+ */
+export function actionsFor(run, trace, told) {
   switch (run.reason) {
-    case "approval": return approvals(run, trace).map((call) => approvalForm(run, call, done));
-    case "in_doubt": return [doubtForm(run, done)];
-    case "tool_outputs": return [outputsForm(run, trace, done)];
+    case "approval": return approvals(run, trace).map((call) => approvalForm(run, call, told));
+    case "in_doubt": return [doubtForm(run, told)];
+    case "tool_outputs": return [outputsForm(run, trace, told)];
     case null: return [];
-    default: return run.status === "running" ? [] : [resumeForm(run, done)];
+    default: return run.status === "running" ? [] : [resumeForm(run, told)];
   }
 }
 
@@ -29,13 +32,13 @@ function approvals(run, trace) {
   return [...waiting.values()];
 }
 
-function approvalForm(run, call, done) {
+function approvalForm(run, call, told) {
   const reason = field("reason", "Reason", textInput({ maxlength: 2000, placeholder: "the model reads this" }), { hint: "Optional. Whatever is decided is written into the transcript." });
   const judge = async (values, verb) => {
     await post(path(run, verb), { call_id: call.call_id, args_hash: call.args_hash, reason: values.reason.trim() || null });
-    done(verb === "approve" ? "Approved" : "Rejected");
+    told.done(verb === "approve" ? "Approved" : "Rejected");
   };
-  const form = actionForm([about(run, call, "wants to run"), reason], [["Approve", "approve", "good"], ["Reject", "reject", "bad"]], judge);
+  const form = actionForm([about(run, call, "wants to run"), reason], [["Approve", "approve", "good"], ["Reject", "reject", "bad"]], judge, told);
   return keyed(form, `approve ${call.call_id} ${call.args_hash}`);
 }
 
@@ -49,20 +52,20 @@ function about(run, call, verb) {
     call.args_hash && h("p", { class: "hint" }, "arguments ", h("code", null, call.args_hash)));
 }
 
-function doubtForm(run, done) {
+function doubtForm(run, told) {
   const call = run.interruption;
   const output = field("outputs", "It happened, and this came back", textArea({ placeholder: "what the tool said, or would have said" }), { hint: "Look at what it changed before you say so." });
   const reason = field("reason", "Reason", textInput({ maxlength: 2000, placeholder: "for running it again, or skipping it" }));
   const settle = async (values, verb) => {
     if (verb === "output") await post(path(run, "tool_outputs"), { outputs: [{ call_id: call.call_id, output: values.outputs }] });
     else await post(path(run, verb), { call_id: call.call_id, reason: values.reason.trim() || null });
-    done("Settled");
+    told.done("Settled");
   };
   const buttons = [["Use this output", "output", "good"], ["Run it again", "approve"], ["Skip it", "reject", "bad"]];
-  return keyed(actionForm([about(run, call, "had begun"), output, reason], buttons, settle), `doubt ${call.call_id}`);
+  return keyed(actionForm([about(run, call, "had begun"), output, reason], buttons, settle, told), `doubt ${call.call_id}`);
 }
 
-function outputsForm(run, trace, done) {
+function outputsForm(run, trace, told) {
   const ids = run.interruption.call_ids;
   const fields = ids.map((id, at) => {
     const call = trace.calls.get(id);
@@ -75,9 +78,9 @@ function outputsForm(run, trace, done) {
   const send = async (values) => {
     const outputs = ids.map((id, at) => ({ call_id: id, output: values[`outputs.${at}`], ok: !values[`failed.${at}`] }));
     await post(path(run, "tool_outputs"), { outputs });
-    done("Posted");
+    told.done("Posted");
   };
-  return keyed(actionForm(fields, [["Post the outputs", "post", "good"]], send), `outputs ${ids.join()}`);
+  return keyed(actionForm(fields, [["Post the outputs", "post", "good"]], send, told), `outputs ${ids.join()}`);
 }
 
 /** What the gateway itself proposes is twice the cap. */
@@ -89,7 +92,7 @@ const SUGGESTED = {
 
 const tidy = (value) => Number(value.toPrecision(6)).toLocaleString("en-US", { useGrouping: false, maximumFractionDigits: 12 });
 
-function resumeForm(run, done) {
+function resumeForm(run, told) {
   const [raised, value] = SUGGESTED[run.reason]?.(run) ?? [];
   const fields = limitFields(run.limits, raised && { [raised]: value });
   const first = fields.find((each) => each.dataset.field === `limits.${raised}`);
@@ -97,10 +100,10 @@ function resumeForm(run, done) {
     h("div", { class: "grid" }, fields.filter((each) => each !== first)));
   const resume = async (values) => {
     await post(path(run, "resume"), { limits: limitsOf(values) });
-    done("Resumed");
+    told.done("Resumed");
   };
   const label = raised ? "Raise the cap and resume" : "Resume";
-  return keyed(actionForm([first, others], [[label, "resume", "primary"]], resume), `resume ${run.reason} ${run.events}`);
+  return keyed(actionForm([first, others], [[label, "resume", "primary"]], resume, told), `resume ${run.reason} ${run.events}`);
 }
 
 /** Fields for the limits of a run. What is in force is shown in the empty field; `typed` is filled in. */

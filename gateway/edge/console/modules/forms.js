@@ -23,10 +23,10 @@ export const choice = (options, more) => (attributes) => h("select", { ...attrib
   options.map(([value, name]) => h("option", { value }, name)));
 
 /**
- * A form that does `work(values, button)` when it is sent, once at a time. What is refused is said beside its field, or
- * at the end if it is about no field. `buttons` are `[label, value, kind]`.
+ * A form that does `work(values, button)` when it is sent, once at a time. What is refused is said beside its field; if it
+ * is about no field, it is told to `refused`, or said at the end. `buttons` are `[label, value, kind]`.
  */
-export function actionForm(fields, buttons, work, { className = "" } = {}) {
+export function actionForm(fields, buttons, work, { className = "", refused } = {}) {
   const general = h("p", { class: "wrong general", role: "alert", hidden: true });
   const made = buttons.map(([label, value, kind = ""]) => h("button", { class: kind, name: "verb", value }, label));
   const form = h("form", { class: `action ${className}`, novalidate: true, onsubmit: submit }, fields, general, h("div", { class: "buttons" }, made));
@@ -39,7 +39,7 @@ export function actionForm(fields, buttons, work, { className = "" } = {}) {
     try {
       await work(valuesOf(form), verb);
     } catch (error) {
-      if (error.name !== "AbortError") say(form, general, error);
+      if (error.name !== "AbortError") say(form, error, refused ?? ((words) => show(general, words)));
     } finally {
       lock(made, false);
     }
@@ -65,15 +65,19 @@ function clear(form, general) {
   general.textContent = "";
 }
 
-function say(form, general, error) {
+function say(form, error, elsewhere) {
   const place = error.param && fieldOf(form, error.param);
-  const words = place ? place.querySelector(".wrong") : general;
-  words.textContent = error.message;
-  words.hidden = false;
-  for (let around = place?.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
-  const control = place?.querySelector("input, textarea, select");
+  if (!place) return elsewhere(error.message);
+  show(place.querySelector(".wrong"), error.message);
+  for (let around = place.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
+  const control = place.querySelector("input, textarea, select");
   control?.setAttribute("aria-invalid", "true");
   control?.focus();
+}
+
+function show(words, text) {
+  words.textContent = text;
+  words.hidden = false;
 }
 
 /** The field that the API names, or the one that it lies within. */

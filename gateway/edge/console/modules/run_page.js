@@ -25,6 +25,7 @@ class RunPage {
     this.seen = 0;
     this.caughtUp = false;
     this.error = null;
+    this.refusal = null;
     this.view = { all: false, fold: "auto", showAll: () => this.unhide() };
     this.draw = eachFrame(() => this.render());
     this.keys = {
@@ -100,7 +101,14 @@ class RunPage {
 
   done(words) {
     announce(words);
+    this.refusal = null;
     this.look().catch(() => {});
+  }
+
+  refused(words) {
+    this.refusal = words;
+    this.look().catch(() => {});
+    this.draw();
   }
 
   render() {
@@ -109,6 +117,7 @@ class RunPage {
     this.caughtUp ||= this.run !== null && this.seen >= this.run.events;
     if (!this.caughtUp) return render(this.root, this.head(), h("p", { class: "empty" }, "loading…"));
     render(this.root, this.head(),
+      this.refusal && h("p", { class: "problem", role: "alert", key: "refusal" }, this.refusal),
       h("div", { class: "run" },
         this.outcome(),
         sidebar(this.run, this.trace),
@@ -142,7 +151,7 @@ class RunPage {
       h("p", { class: "why" }, run.why),
       run.output && run.status === "completed" && h("p", { class: "output" }, run.output),
       run.next && h("p", { class: "next" }, commandsIn(run.next)),
-      actionsFor(run, this.trace, (words) => this.done(words)));
+      actionsFor(run, this.trace, { done: (words) => this.done(words), refused: (words) => this.refused(words) }));
   }
 }
 

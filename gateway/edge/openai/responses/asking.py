@@ -83,13 +83,13 @@ def messages_of(request: ResponsesRequest) -> tuple[Message, ...]:
 def add(messages: list[Message], item: ItemIn, names: dict[str, str], where: str) -> None:
     match item.type or ("message" if item.role else None):
         case "message" if item.role is not None:
-            messages.append(message(item))
+            messages.append(message(item, where))
         case "function_call" if item.call_id is not None and item.name is not None:
             names[core_id(item.call_id)] = item.name
             add_call(messages, ToolCall(core_id(item.call_id), "function", Function(item.name, item.arguments or "{}")))
         case "function_call_output" if item.call_id is not None:
             call_id = core_id(item.call_id)
-            messages.append(Tool(call_id, names.get(call_id), content(item.output or "")))
+            messages.append(Tool(call_id, names.get(call_id), content(item.output or "", f"{where}.output")))
         case "reasoning":
             return  # the provider's own, and of no use to another API
         case "message" | "function_call" | "function_call_output" as kind:
@@ -100,8 +100,8 @@ def add(messages: list[Message], item: ItemIn, names: dict[str, str], where: str
             )
 
 
-def message(item: ItemIn) -> Message:
-    said = content(item.content or "")
+def message(item: ItemIn, where: str) -> Message:
+    said = content(item.content or "", f"{where}.content")
     return Assistant(said) if item.role == "assistant" else ROLES[item.role or "user"](said)
 
 
@@ -114,17 +114,17 @@ def add_call(messages: list[Message], call: ToolCall) -> None:
         messages.append(Assistant(None, (call,)))
 
 
-def content(given: str | Sequence[Mapping[str, Any]]) -> Content:
+def content(given: str | Sequence[Mapping[str, Any]], where: str) -> Content:
     """Text where all of it is text, which is what every provider takes."""
     if isinstance(given, str):
         return given
-    parts = [part_of(part) for part in given]
+    parts = [part_of(part, f"{where}[{position}]") for position, part in enumerate(given)]
     if all(part["type"] == "text" for part in parts):
         return "".join(part["text"] for part in parts)
     return parts
 
 
-def part_of(part: Mapping[str, Any]) -> dict[str, Any]:
+def part_of(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     match part.get("type"):
         case "input_text" | "output_text" | "text":
             return {"type": "text", "text": str(part.get("text") or "")}
@@ -135,5 +135,7 @@ def part_of(part: Mapping[str, Any]) -> dict[str, Any]:
             return {"type": "image_url", "image_url": {name: value for name, value in image.items() if value}}
         case "input_file":
             return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
-        case _:
+        case str():
             return dict(part)
+        case _:
+            raise BadRequest(f"{where}.type is missing: it says what the part is, input_text for text.", param=where)
