@@ -16,7 +16,11 @@ STAND_IN := qwen2.5-coder-0.5b-instruct-q4_k_m
 # What the tests need besides Python: a program, and the Debian package that has it.
 DEBIAN := promtool=prometheus systemd-analyze=systemd chromium=chromium
 
-.PHONY: demo test check bench peers local accuracy soak-model observe debian clean
+# Clients that the tests drive, in an environment of their own, with a Node for those that are written for it.
+CLIENTS := .clients
+CONFORMANCE := tests/conformance
+
+.PHONY: demo test check bench peers clients local accuracy soak-model observe debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,7 +39,16 @@ $(VENV)/.local: pyproject.toml $(BIN)/gateway
 demo: $(BIN)/gateway            ## the published scenarios, beside the published figures
 	$(BIN)/gateway figures
 
-test: $(BIN)/pytest debian      ## everything that must hold
+# Where they cannot be had, the tests that need them are skipped and say so.
+$(CLIENTS)/.python: $(CONFORMANCE)/requirements.txt
+	-$(PYTHON) -m venv $(CLIENTS) && $(CLIENTS)/bin/pip install -q -r $< && touch $@
+
+$(CLIENTS)/.node: $(CONFORMANCE)/package-lock.json $(CLIENTS)/.python
+	-$(CLIENTS)/bin/npm ci --prefix $(CONFORMANCE) --silent --ignore-scripts --no-audit --no-fund && touch $@
+
+clients: $(CLIENTS)/.node       ## OpenAI's clients and others, unmodified, for tests/conformance
+
+test: $(BIN)/pytest clients debian ## everything that must hold
 	$(BIN)/pytest
 
 bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
@@ -80,4 +93,4 @@ debian:                         ## installs what is missing of it; its services 
 	apt-get update -qq && apt-get install -qq --no-install-recommends -o DPkg::Lock::Timeout=300 $$missing >/dev/null
 
 clean:
-	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers $(CLIENTS) $(CONFORMANCE)/node_modules .pytest_cache .ruff_cache .hypothesis

@@ -218,6 +218,10 @@ def output_event(run: Run, output: ToolOutput, now: datetime) -> e.ToolResult:
     call = find_call(run, output.call_id)
     if call not in awaited(run):
         raise WrongState(f"call {call.id} does not wait for an output.", param="outputs.call_id")
+    return result_of(run, call, output, now)
+
+
+def result_of(run: Run, call: Call, output: ToolOutput, now: datetime) -> e.ToolResult:
     return e.ToolResult(
         tool_name=call.tool,
         ms=0,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.core import events as e
 from gateway.core.calls import outstanding
-from gateway.core.commands import RaisedLimits, ToolOutput, awaited, check_limits, tool_outputs, with_limits
+from gateway.core.commands import RaisedLimits, ToolOutput, awaited, check_limits, result_of, tool_outputs, with_limits
 from gateway.core.errors import BadRequest, WrongState
 from gateway.core.loop import apply
 from gateway.core.messages import Assistant, Message, Tool, text_of
@@ -129,19 +129,9 @@ def outputs_in(run: Run, messages: Sequence[Message], now: datetime) -> list[e.E
     given = {message.tool_call_id: text_of(message.content) for message in messages if isinstance(message, Tool)}
     results: list[e.Event] = []
     for call in outstanding(run):
-        output = given.get(call.id, given.get(call.provider_id))
-        results.append(
-            e.ToolResult(
-                tool_name=call.tool,
-                ms=0,
-                ok=output is not None,
-                provider_id=call.provider_id,
-                call=call.id,
-                content=NO_OUTPUT if output is None else output,
-                source="client",
-                time=now,
-            )
-        )
+        text = given.get(call.id, given.get(call.provider_id))
+        output = ToolOutput(call_id=call.id, output=NO_OUTPUT if text is None else text, ok=text is not None)
+        results.append(result_of(run, call, output, now))
     return results
 
 

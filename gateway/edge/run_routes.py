@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.core.errors import BadRequest, WrongState
 from gateway.core.ports import Clock, EventLog, Index, Key
@@ -61,7 +62,8 @@ class RunRoutes:
     async def start(self, request: web.Request) -> web.StreamResponse:
         only_params(request, frozenset({"wait"}))
         body = await request.read()
-        order = in_the_callers_trace(request, decode(body, StartRun))
+        order = decode(body, StartRun)
+        order = replace(order, metadata=in_the_callers_trace(request, order.metadata))
         key = key_of(request, body)
         wait_seconds = number_param(request, "wait", 0, least=0, most=WAIT_SECONDS_MAX)
         if wants_sse(request):

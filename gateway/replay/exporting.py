@@ -48,7 +48,7 @@ def recording_of(run_id: str, events: Sequence[e.Event]) -> Recording:
         version=r.VERSION,
         run_id=run_id,
         started=replace(started, parent=None),
-        script=script_of(started, events),
+        script=script_of(started, moments),
         asks=tuple(ask for moment in moments for ask in asks(moment, events)),
         tools=tuple(said for moment in moments for said in tool_inputs(moment)),
         actions=(*merged([action for moment in moments for action in actions(moment, started)]), *end(runs[-1])),
@@ -82,11 +82,15 @@ def end(run: Run) -> list[r.Action]:
 # --- the script -----------------------------------------------------------------------------------------------------
 
 
-def script_of(started: e.RunStarted, events: Sequence[e.Event]) -> Script:
+def script_of(started: e.RunStarted, moments: Sequence[Moment]) -> Script:
     """One step a turn, with the tokens and the finish that were reported; and a last word for whoever asks for more."""
-    spoken = sum(isinstance(message, Assistant) for message in started.messages)
-    steps = [step_of(event, spoken - 1 + event.turn) for event in events if isinstance(event, e.Turn)]
+    steps = [step_of(turn, spoken_in(moment.before)) for moment in moments if isinstance(turn := moment.event, e.Turn)]
     return Script(f"A recorded run of {started.agent} on {started.model}.", (*steps, Step(text=OVER)))
+
+
+def spoken_in(run: Run) -> int:
+    """By how many replies of the model its transcript has, a script knows the turn."""
+    return sum(isinstance(message, Assistant) for message in run.messages)
 
 
 def step_of(turn: e.Turn, number: int) -> Step:
@@ -196,6 +200,8 @@ def actions(moment: Moment, started: e.RunStarted) -> Iterator[r.Action]:
             yield r.Verdict(at=at, call=call, approved=approved, reason=reason)
         case e.ToolResult(source="settled" | "client", call=call, content=content, ok=ok):
             yield r.Outputs(at=at, outputs=(ToolOutput(call_id=call, output=content, ok=ok),))
+        case e.RunResumed(cause="message", limits=limits, said=e.Said() as said):
+            yield r.Words(at=at, said=said, limits=limits)
         case e.RunResumed(cause="resume", limits=limits):
             yield r.Resume(at=at, limits=limits)
         case e.RunResumed(cause="verdict") if not isinstance(moment.last, e.VerdictGiven):
@@ -253,12 +259,11 @@ def during(moment: Moment, stop: e.RunStopped) -> r.During:
 
 
 def merged(found: Sequence[r.Action]) -> Iterator[r.Action]:
-    """Outputs that came together are posted together."""
+    """Outputs that came together are posted together, and those that came with a message with that."""
     waiting: r.Outputs | None = None
     for action in found:
-        if isinstance(action, r.Outputs) and waiting and action.at == waiting.at + len(waiting.outputs):
-            waiting = replace(waiting, outputs=(*waiting.outputs, *action.outputs))
-            continue
+        if isinstance(action, r.Outputs | r.Words) and waiting and action.at == waiting.at + len(waiting.outputs):
+            waiting, action = None, replace(action, at=waiting.at, outputs=(*waiting.outputs, *action.outputs))
         if waiting:
             yield waiting
         waiting = action if isinstance(action, r.Outputs) else None

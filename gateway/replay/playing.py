@@ -18,12 +18,12 @@ from gateway.adapters.providers.openai import OpenAIModel, make_session
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.core import commands
-from gateway.core.commands import RaisedLimits
+from gateway.core.commands import RaisedLimits, find_call, result_of
 from gateway.core.errors import GatewayError
-from gateway.core.events import RunStarted
+from gateway.core.events import Event, RunResumed, RunStarted
 from gateway.core.loop import replay
 from gateway.core.ports import Index
-from gateway.core.run import Cancelled, Limits
+from gateway.core.run import Cancelled, Limits, Run
 from gateway.core.stopping import RULES
 from gateway.replay.comparing import Difference, figures_difference
 from gateway.replay.recording import (
@@ -39,9 +39,10 @@ from gateway.replay.recording import (
     Rejoin,
     Resume,
     Verdict,
+    Words,
     figures_of,
 )
-from gateway.replay.stage import RecordedModel, RecordedTools, Stage
+from gateway.replay.stage import RecordedModel, RecordedTools, Stage, scripts_of
 from gateway.service.ports import Ports
 from gateway.service.runs import Runs
 from scripted.app import create_app, serving
@@ -76,7 +77,7 @@ async def play(recording: Recording, *, stall_seconds: float = STALL_SECONDS_MAX
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-replay-"))
         store = await stack.enter_async_context(await SqliteStore.open(Path(folder) / "runs.db"))
-        app = create_app(scripts={RUN: recording.script}, request_bytes_max=REQUEST_BYTES_MAX)
+        app = create_app(scripts=scripts_of(recording.script), request_bytes_max=REQUEST_BYTES_MAX)
         settings = ProviderSettings(base_url=f"{await stack.enter_async_context(serving(app))}/v1", retries_max=0)
         session = await stack.enter_async_context(make_session(settings))
         stage = Stage(store, recording)
@@ -161,12 +162,14 @@ class Player:
                 await self._at_rest()
                 self._do(self._command(action))
 
-    def _command(self, action: Verdict | Outputs | Resume | Rejoin | Cancel) -> Coroutine[Any, Any, object]:
+    def _command(self, action: Verdict | Outputs | Words | Resume | Rejoin | Cancel) -> Coroutine[Any, Any, object]:
         match action:
             case Verdict(call=call, approved=approved, reason=reason):
                 return self._runs.judge(RUN, call, approved=approved, reason=reason, seen_hash=None)
             case Outputs(outputs=outputs):
                 return self._runs.take_outputs(RUN, list(outputs))
+            case Words():
+                return self._runs.go_on(RUN, lambda run, now: went_on(run, action, now))
             case Resume(limits=limits):
                 return self._runs.resume(RUN, raised(limits))
             case Rejoin():
@@ -218,6 +221,13 @@ class Player:
 
 def opening(started: RunStarted) -> RunStarted:
     return replace(started, limits=lifted(started.limits), time=utc_now())
+
+
+def went_on(run: Run, words: Words, now: datetime) -> list[Event]:
+    """What a client's message became: it was told apart from the transcript before when it came."""
+    results = [result_of(run, find_call(run, output.call_id), output, now) for output in words.outputs]
+    limits = words.limits and lifted(words.limits)
+    return [*results, RunResumed(cause="message", limits=limits, said=words.said, time=now)]
 
 
 def lifted(limits: Limits) -> Limits:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from gateway.core.commands import ToolOutput
 from gateway.core.errors import GatewayError
-from gateway.core.events import RunStarted
+from gateway.core.events import RunStarted, Said
 from gateway.core.pricing import ZERO, Usage
 from gateway.core.run import Approval, InDoubt, Interruption, Limits, Run, Status
 from scripted.scripts import Script
@@ -96,6 +96,14 @@ class Outputs(Input, frozen=True, kw_only=True, tag="tool_outputs"):
     outputs: tuple[ToolOutput, ...]
 
 
+class Words(Input, frozen=True, kw_only=True, tag="message"):
+    """A client went on with a message: the outputs that came with it, and what was new in its transcript."""
+
+    said: Said
+    outputs: tuple[ToolOutput, ...] = ()
+    limits: Limits | None = None
+
+
 class Resume(Input, frozen=True, kw_only=True, tag="resume"):
     limits: Limits | None = None
 
@@ -128,7 +136,7 @@ class Recovery(Input, frozen=True, kw_only=True, tag="recovery"):
     """The next process took the run up."""
 
 
-Action = Verdict | Outputs | Resume | Rejoin | Cancel | Halt | Death | Recovery
+Action = Verdict | Outputs | Words | Resume | Rejoin | Cancel | Halt | Death | Recovery
 
 
 # --- the whole ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from gateway.replay.comparing import Difference, first_difference, normal
 from gateway.replay.recording import RUN, Answer, Ask, Death, Halt, Progress, Recording, Suspension, ToolInput
 from gateway.service.ports import Suspended, ToolAnswer
 from gateway.service.recorder import answers_at_once
+from scripted.scripts import Script
 
 
 async def for_ever() -> Never:
@@ -142,6 +143,7 @@ class RecordedModel:
 
     def __init__(self, model: Model, recording: Recording) -> None:
         self._model = model
+        self._steps = len(recording.script.steps)
         self._odd = {asked.at: asked for asked in recording.asks}
 
     async def ask(
@@ -152,7 +154,9 @@ class RecordedModel:
             yield Sending(attempt, lost=attempt > 1)
         match asked.ending:
             case "reply":
-                async with aclosing(self._model.ask(replace(run, model=RUN), on_delta, max_tokens)) as parts:
+                async with aclosing(
+                    self._model.ask(replace(run, model=self._script(run)), on_delta, max_tokens)
+                ) as parts:
                     async for part in parts:
                         if isinstance(part, Reply):
                             yield part
@@ -165,6 +169,20 @@ class RecordedModel:
                 await for_ever()
             case "silence":
                 await for_ever()
+
+    def _script(self, run: Run) -> str:
+        return RUN if run.conversation is None else script_of_turn(min(run.turns, self._steps - 1))
+
+
+def script_of_turn(turns: int) -> str:
+    return f"{RUN}-{turns}"
+
+
+def scripts_of(script: Script) -> Mapping[str, Script]:
+    """The script, and each of its steps by itself: a client may have taken replies out of its conversation, by whose
+    number a script tells the turn."""
+    alone = enumerate(replace(step, turn=None) for step in script.steps)
+    return {RUN: script, **{script_of_turn(turns): replace(script, steps=(step,)) for turns, step in alone}}
 
 
 class RecordedTools:

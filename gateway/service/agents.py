@@ -158,7 +158,9 @@ class Agents:
             time=now,
         )
 
-    def conversation_event(self, name: str, word: Word, limits: Limits, now: datetime) -> RunStarted:
+    def conversation_event(
+        self, name: str, word: Word, limits: Limits, metadata: dict[str, str], now: datetime
+    ) -> RunStarted:
         """The beginning of a conversation with a model of the provider's."""
         return RunStarted(
             agent=CONVERSATION,
@@ -170,6 +172,7 @@ class Agents:
             policies=Policies(dedupe="off"),
             price=word.price,
             stream=word.stream,
+            metadata=metadata,
             params=word.params,
             conversation=name,
             version=VERSION,

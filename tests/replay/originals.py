@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from gateway.core.calls import Execute, waiting_for_verdict
 from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
+from gateway.core.conversation import Word, converse
 from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed, WrongState
 from gateway.core.events import VERSION, Event, RunStarted
-from gateway.core.messages import Assistant, Function, System, ToolCall, User
+from gateway.core.messages import Assistant, Function, System, Tool, ToolCall, User
 from gateway.core.ports import Entry, Key, Record, Reply, Sending, ToolContext
 from gateway.core.pricing import Usage
 from gateway.core.run import Approval, InDoubt, Limits, Policies, Run, Status, StopRules, ToolOutputs, ToolSpec
@@ -174,7 +175,7 @@ def whim(seed: int) -> Callable[[Run], str | None]:
 class Original:
     """One run, from its start until nobody does anything about it any more."""
 
-    def __init__(self, seed: int, limits: Limits, policies: Policies) -> None:
+    def __init__(self, seed: int, limits: Limits, policies: Policies, *, conversation: bool = False) -> None:
         self.random = Random(seed)
         self.log = MemoryLog(self.random)
         self._first = RunStarted(
@@ -187,6 +188,7 @@ class Original:
             price=self.random.choice(PRICES),
             stream=self.random.random() < 0.5,
             stop_rules=StopRules(predicates=("whim",), repeated_calls=self.random.choice((None, 4))),
+            conversation="talk" if conversation else None,
             version=VERSION,
             time=utc_now(),
         )
@@ -207,7 +209,8 @@ class Original:
         await self._through(self._runs.start(RUN_ID, self._first))
         for _ in range(ACTS_MAX):
             run = await self._runs.get(RUN_ID)
-            if run.status in (Status.COMPLETED, Status.FAILED) or self.random.random() < 0.1:
+            over = run.status in (Status.COMPLETED, Status.FAILED) and run.conversation is None
+            if over or self.random.random() < 0.1:
                 break
             if run.status is Status.RUNNING:
                 self._runs.recover()
@@ -258,6 +261,8 @@ class Original:
             await self._runs.cancel(RUN_ID, "no more")
         elif run.inner:
             await self._runs.rejoin(RUN_ID)
+        elif run.conversation is not None and self.random.random() < 0.8:
+            await self._runs.go_on(RUN_ID, lambda run, now: converse(run, self._word(run), now))
         else:
             await self._go_on(run)
 
@@ -279,6 +284,23 @@ class Original:
     async def _judge(self, call_id: str) -> None:
         approved, reason = self.random.random() < 0.6, self.random.choice((None, "keep it."))
         await self._runs.judge(RUN_ID, call_id, approved=approved, reason=reason, seen_hash=None)
+
+    def _word(self, run: Run) -> Word:
+        """The client's next request: most often all that there is, outputs and a question, now and then less of it."""
+        random = self.random
+        kept = run.messages if random.random() < 0.7 else run.messages[: random.randint(1, len(run.messages))]
+        given = [call for call in run.calls if kept is run.messages and random.random() < 0.8]
+        outputs = tuple(Tool(call.id, call.tool, f"out {call.id}") for call in given if call.outcome is None)
+        more = (User(random.choice(("And now?", "Go on."))),) if random.random() < 0.7 else ()
+        return Word(
+            messages=(*kept, *outputs, *more),
+            tools=random.choice((run.tools, run.tools[:2])),
+            params=random.choice((run.params, {"temperature": 0.5})),
+            model=random.choice((run.model, "another-model")),
+            price=random.choice(PRICES),
+            stream=random.random() < 0.5,
+            limits=self._raised(run) if random.random() < 0.7 else RaisedLimits(),
+        )
 
     def _raised(self, run: Run) -> RaisedLimits:
         raised = RaisedLimits()

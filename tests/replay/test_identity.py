@@ -39,9 +39,15 @@ def test_whatever_happened_in_a_run_happens_again(seed: int, limits: Limits, pol
     asyncio.run(check(seed, limits, policies))
 
 
-async def check(seed: int, limits: Limits, policies: Policies) -> None:
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), limits, chance.policies)
+def test_whatever_a_client_said_in_a_conversation_is_said_again(seed: int, limits: Limits, policies: Policies) -> None:
+    asyncio.run(check(seed, limits, policies, conversation=True))
+
+
+async def check(seed: int, limits: Limits, policies: Policies, *, conversation: bool = False) -> None:
     async with asyncio.timeout(30):
-        events = await Original(seed, limits, policies).events()
+        events = await Original(seed, limits, policies, conversation=conversation).events()
         recording = decode_recording(encode(recording_of(RUN_ID, events)), "the document")
         played = await play(recording, stall_seconds=3)
 

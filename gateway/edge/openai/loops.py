@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -35,12 +35,15 @@ from gateway.edge.openai.joining import (
 )
 from gateway.edge.openai.sending import send_told
 from gateway.edge.openai.telling import Telling
+from gateway.edge.parents import in_the_callers_trace
 from gateway.edge.run_routes import CLIENT_GONE, new_run_id, unhurried
 from gateway.service.agents import Agents, StartRun, check_params, check_transcript
 from gateway.service.feed import Feed, watch
 from gateway.service.runs import Runs
 
 PROGRESS = "X-Gateway-Progress"
+RETRIED_WITHIN = timedelta(seconds=10)
+"""Client libraries ask again after half a second to eight; a person who has mended something takes longer."""
 
 
 class Loops:
@@ -133,7 +136,7 @@ class Loops:
     async def way(self, request: web.Request, body: bytes, order: Asked) -> Way | None:
         """Outputs lead to their run; then whatever names a run; then a conversation, or a new run of an agent."""
         outputs = outputs_of(order.messages)
-        if outputs is not None and (run := await self._known(outputs.run_id)):
+        if outputs is not None and (run := await self.known(outputs.run_id)):
             return self._back(run, outputs, request, order)
         if run_id := await self._named(request, body, order):
             return Way(run_id, lambda: self._runs.get(run_id))
@@ -179,7 +182,7 @@ class Loops:
 
         return Way(way.run_id, enter)
 
-    async def _known(self, run_id: str) -> Run | None:
+    async def known(self, run_id: str) -> Run | None:
         try:
             return await self._runs.get(run_id)
         except NotFound:
@@ -193,7 +196,14 @@ class Loops:
         key = key_of(request, body)
         if key is not None and (claim := await self._answers.claimed(key)):
             return claim.run_id
-        return self._recent.run_of(fingerprint(request, body)) if is_retry(request) else None
+        recent = self._recent.run_of(fingerprint(request, body))
+        return recent if recent and (is_retry(request) or await self._has_just_failed(recent)) else None
+
+    async def _has_just_failed(self, run_id: str) -> bool:
+        """Then the same request is taken for a retry, also of a client that does not say so: what has failed fails
+        again, and would be paid again up to there."""
+        run = await self.known(run_id)
+        return run is not None and run.status is Status.FAILED and self._clock() - run.updated_at < RETRIED_WITHIN
 
     def _back(self, run: Run, outputs: Outputs, request: web.Request, order: Asked) -> Way:
         if run.conversation is not None:
@@ -223,7 +233,7 @@ class Loops:
             input=list(with_provider_ids(order.messages)),
             tools=[*own, *theirs],
             limits=limits_of(request),
-            metadata=order.metadata,
+            metadata=in_the_callers_trace(request, order.metadata),
             params=order.params,
         )
 
@@ -240,10 +250,13 @@ class Loops:
 
     def _conversation(self, run_id: str, name: str, request: web.Request, order: Asked) -> Way:
         word = self._word(request, order)
+        metadata = in_the_callers_trace(request, order.metadata)
 
         async def enter() -> Run:
-            if await self._known(run_id) is None:
-                first = self._agents.conversation_event(name, with_plain_ids(word), self._limits, self._clock())
+            if await self.known(run_id) is None:
+                first = self._agents.conversation_event(
+                    name, with_plain_ids(word), self._limits, metadata, self._clock()
+                )
                 try:
                     return await unhurried(self._runs.start(run_id, first))
                 except WrongState:

@@ -159,6 +159,44 @@ async def test_a_run_hangs_in_the_trace_of_its_caller_and_passes_it_on(
     assert asked == [f"00-{CALLERS_TRACE}-{span}-01" for span in chats]
 
 
+USER = {"role": "user", "content": "Which file mentions a timeout?"}
+NAMED = {"X-Gateway-Conversation": "ticket-42"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        ("/v1/chat/completions", {"model": "files", "messages": [USER]}, {}),
+        ("/v1/chat/completions", {"model": "files", "messages": [USER], "stream": True}, {}),
+        ("/v1/chat/completions", {"model": "talks", "messages": [USER], "metadata": {"ticket": "42"}}, NAMED),
+        ("/v1/responses", {"model": "files", "input": [USER]}, {}),
+        ("/v1/responses", {"model": "talks", "input": [USER]}, {}),
+    ],
+)
+async def test_a_run_that_is_made_of_another_apis_request_hangs_in_the_trace_of_its_caller(
+    serve: Serve, receiver: Received, path: str, body: dict[str, Any], headers: dict[str, str]
+) -> None:
+    kept, otel = receiver
+    async with serve(otel=otel) as gateway:
+        got = await gateway.post(path, body, headers={"traceparent": CALLER, **headers})
+        run = await gateway.look(got.headers["X-Run-Id"])
+
+    (agent,) = kept.named("invoke_agent")
+    assert (agent.trace_id.hex(), agent.parent_span_id.hex()) == (CALLERS_TRACE, CALLERS_SPAN)
+    assert run["metadata"] == {"traceparent": CALLER, **body.get("metadata", {})}
+
+
+async def test_a_conversation_stays_in_the_trace_that_it_began_in(serve: Serve, receiver: Received) -> None:
+    kept, otel = receiver
+    other = CALLER.replace(CALLERS_TRACE, "1" * 32)
+    async with serve(otel=otel) as gateway:
+        for traceparent, question in ((CALLER, "One?"), (other, "Two?")):
+            body = {"model": "talks", "messages": [{"role": "user", "content": question}]}
+            await gateway.post("/v1/chat/completions", body, headers={"traceparent": traceparent, **NAMED})
+
+    assert [span.trace_id.hex() for span in kept.named("invoke_agent")] == [CALLERS_TRACE] * 2
+
+
 async def test_without_a_receiver_the_callers_trace_is_still_passed_on(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

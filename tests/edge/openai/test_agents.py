@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import openai
 import pytest
 
+from gateway.edge.openai import loops
 from tests.edge.openai.talking import ANSWER, USER, answer_of, chat, stream
 from tests.serving import Gateway, Serve, eventually, refused
 
@@ -107,6 +109,31 @@ async def test_the_library_raises_for_a_failed_run_and_for_an_error_in_a_stream(
             [chunk async for chunk in chunks]
         await client.close()
         assert gateway.stored_runs() == 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_the_same_request_just_after_a_failure_is_a_retry_whether_it_says_so_or_not(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str, streamed: bool
+) -> None:
+    said = {"input": [USER]} if path.endswith("responses") else {"messages": [USER]}
+    async with serve(agent={"model": "plan@fault=401,turn=1"}) as gateway:
+        first, again = [await gateway.post(path, {"model": "files", "stream": streamed, **said}) for _ in "12"]
+        assert again.status == 502
+        assert again.headers["X-Run-Id"] == first.headers["X-Run-Id"]
+        assert b"answered 401" in again.body
+        await gateway.post(path, {"model": "files", "stream": streamed, "temperature": 0, **said})
+        assert gateway.stored_runs() == 2
+
+        monkeypatch.setattr(loops, "RETRIED_WITHIN", timedelta())
+        later = await gateway.post(path, {"model": "files", "stream": streamed, **said})
+        assert later.headers["X-Run-Id"] != first.headers["X-Run-Id"]
+
+
+async def test_the_same_request_after_an_answer_is_a_new_run(gateway: Gateway) -> None:
+    first, second = await chat(gateway), await chat(gateway)
+
+    assert first.headers["X-Run-Id"] != second.headers["X-Run-Id"]
 
 
 async def test_an_approval_inside_is_told_and_the_answer_comes_to_who_joins_the_run(serve: Serve) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.edge.openai.talking import ANSWER
-from tests.serving import QUESTION, Gateway, Serve, refused
+from scripted.scripts import Call, Script, Step
+from tests.edge.openai.talking import ANSWER, USER
+from tests.serving import QUESTION, TEST_SCRIPTS, Gateway, Serve, refused
 
 WEATHER: Any = {
     "type": "function",
@@ -17,6 +18,17 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": True,
 }
+
+
+SAYS_AND_ASKS = Script(
+    "For tests.",
+    (Step(turn=0, text="Let me look.", calls=(Call("c1", "weather", {"city": "Oslo"}),)), Step(text="Done.")),
+)
+
+
+@pytest.fixture(autouse=True)
+def says_and_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEST_SCRIPTS, "says_and_asks", SAYS_AND_ASKS)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -100,6 +112,61 @@ async def test_the_whole_input_leads_back_to_the_run_by_its_calls(gateway: Gatew
     assert gateway.stored_runs() == 1
 
 
+def named(response: Any) -> list[Any]:
+    """What a client sends that takes the items of a response for kept."""
+    return [{"type": "item_reference", "id": item.id} for item in response.output]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_items_that_a_client_only_names_are_what_they_were(serve: Serve, streamed: bool) -> None:
+    async with serve(agent={"model": "says_and_asks"}) as gateway:
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
+            asks = await answered(client, streamed, input=[USER], tools=[WEATHER])
+            assert [item.type for item in asks.output] == ["message", "function_call"]
+            back = [USER, *named(asks), *outputs(asks, "sun")]
+            done = await answered(client, streamed, input=back, tools=[WEATHER])
+            next_question = {"role": "user", "content": "And now?"}
+            items = [*back, *named(done), next_question]
+            more = await answered(client, streamed, input=items, model="files", tools=[WEATHER])
+
+        assert gateway.stored_runs() == 2
+        assert done.output[0].id != asks.output[0].id
+        messages = (await gateway.look(f"run_{more.id.split('_')[1]}"))["messages"]
+        assert [message["content"] for message in messages[1:6]] == [
+            QUESTION, "Let me look.", "sun", "Done.", "And now?",
+        ]  # fmt: skip
+        assert messages[2]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
+
+
+async def answered(client: openai.AsyncOpenAI, streamed: bool, model: str = "files", **fields: Any) -> Any:
+    if not streamed:
+        return await client.responses.create(model=model, **fields)
+    events = [event async for event in await client.responses.create(model=model, stream=True, **fields)]
+    return events[-1].response  # type: ignore[union-attr]
+
+
+async def test_a_named_message_that_said_why_there_is_no_answer_still_says_so(serve: Serve) -> None:
+    async with serve(agent={"model": "runaway"}) as gateway:
+        capped = await gateway.post(
+            "/v1/responses", {"model": "files", "input": [USER]}, headers={"X-Gateway-Max-Turns": "1"}
+        )
+        item = {"id": capped.json["output"][0]["id"]}  # without its type, as the API also takes it
+        more = await gateway.post("/v1/responses", {"model": "talks", "input": [USER, item, USER]})
+
+        messages = (await gateway.look(more.headers["X-Run-Id"]))["messages"]
+        assert "It used 1 turn, and max_turns is 1." in messages[1]["content"]
+
+
+@pytest.mark.parametrize(
+    "name", ["msg_0123456789abcdef_0", "fc_run_0123456789abcdef.1.0", "fc_{run}.9.0", "fc_{run}.1.7", "rs_1", ""]
+)
+async def test_a_name_that_no_item_has_is_refused(gateway: Gateway, name: str) -> None:
+    run_id = (await gateway.post("/v1/responses", {"model": "talks", "input": [USER]})).headers["X-Run-Id"]
+    item = {"type": "item_reference", "id": name.format(run=run_id)}
+
+    refused(await gateway.post("/v1/responses", {"model": "talks", "input": [USER, item]}), 404, "not_found")
+
+
 async def test_streamed_calls_have_their_arguments(client: openai.AsyncOpenAI) -> None:
     stream = await client.responses.create(model="asks_client", input=QUESTION, tools=[WEATHER], stream=True)
     events = [event async for event in stream]
@@ -126,6 +193,7 @@ async def test_a_stream_that_fails_never_says_completed(serve: Serve, fault: str
         got = await gateway.post("/v1/responses", {"model": "files", "input": QUESTION, "stream": True})
 
         kinds = [event.event for event in got.sse]
+        assert kinds[0] == "response.created"
         assert "response.completed" not in kinds
         assert kinds[-1] in ("response.failed", "response.incomplete", "error")
 

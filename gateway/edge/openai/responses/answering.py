@@ -46,7 +46,7 @@ def response(run: Run, model: str, turns: int) -> Response:
         incomplete_details=incomplete(run),
         metadata=run.metadata,
         model=model,
-        output=[] if run.status is Status.FAILED else items(run),
+        output=[] if run.status is Status.FAILED else items(run, turns),
         usage=usage(run),
         gateway=extension(run),
     )
@@ -70,7 +70,7 @@ def incomplete(run: Run) -> Incomplete | None:
             return None
 
 
-def items(run: Run) -> list[Item]:
+def items(run: Run, turns: int) -> list[Item]:
     """The text, if there is any, and then the calls that the client runs."""
     said = message(run)
     parts: list[OutputText | Refusal] = []
@@ -80,15 +80,16 @@ def items(run: Run) -> list[Item]:
         parts.append(Refusal(refusal=said.refusal))
     calls = call_items(run)
     wanted = parts or not calls
-    return [*([message_item(run.id, parts)] if wanted else []), *calls]
+    return [*([message_item(message_id(run.id, turns), parts)] if wanted else []), *calls]
 
 
-def message_item(run_id: str, parts: list[OutputText | Refusal]) -> MessageItem:
-    return MessageItem(id=message_id(run_id), status="completed", content=parts)
+def message_item(item_id: str, parts: list[OutputText | Refusal]) -> MessageItem:
+    return MessageItem(id=item_id, status="completed", content=parts)
 
 
-def message_id(run_id: str) -> str:
-    return f"msg_{run_id.removeprefix('run_')}"
+def message_id(run_id: str, turns: int) -> str:
+    """As the response that it is in: clients name a message by it instead of sending it back (references.py)."""
+    return f"msg_{run_id.removeprefix('run_')}_{turns}"
 
 
 def call_items(run: Run) -> list[CallItem]:
@@ -123,6 +124,10 @@ class Head(Struct, frozen=True):
     created: int
     turns: int
 
+    @property
+    def message_id(self) -> str:
+        return message_id(self.run_id, self.turns)
+
     def response(self) -> Response:
         return Response(
             id=response_id(self.run_id, self.turns), created_at=self.created, status="in_progress", model=self.model
@@ -156,10 +161,15 @@ class ResponsesVoice:
         return sent + self._event(f"response.{whole.status}", response=whole)
 
     def failed(self, run: Run) -> bytes:
-        return self._event("response.failed", response=response(run, self._head.model, self._head.turns))
+        whole = response(run, self._head.model, self._head.turns)
+        return self._begun() + self._event("response.failed", response=whole)
 
     def broken(self, message: str, code: str) -> bytes:
-        return self._event("error", code=code, message=message, param=None)
+        return self._begun() + self._event("error", code=code, message=message, param=None)
+
+    def _begun(self) -> bytes:
+        """Clients put a response together from its events, and take none before it has been created."""
+        return b"" if self._sequence else self.opening()
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -169,10 +179,10 @@ class ResponsesVoice:
         return assel.send(assel.Event(data=encode(event).decode(), event=kind))
 
     def _at(self) -> dict[str, Any]:
-        return {"item_id": message_id(self._head.run_id), "output_index": 0, "content_index": 0}
+        return {"item_id": self._head.message_id, "output_index": 0, "content_index": 0}
 
     def _open_message(self) -> bytes:
-        item = MessageItem(id=message_id(self._head.run_id), status="in_progress", content=[])
+        item = MessageItem(id=self._head.message_id, status="in_progress", content=[])
         return self._event("response.output_item.added", output_index=0, item=item) + self._event(
             "response.content_part.added", **self._at(), part=OutputText(text="")
         )
@@ -182,7 +192,7 @@ class ResponsesVoice:
             return
         text = "".join(self._pieces)
         part = OutputText(text=text)
-        item = MessageItem(id=message_id(self._head.run_id), status="completed", content=[part])
+        item = message_item(self._head.message_id, [part])
         yield self._event("response.output_text.done", **self._at(), text=text, logprobs=[])
         yield self._event("response.content_part.done", **self._at(), part=part)
         yield self._event("response.output_item.done", output_index=0, item=item)

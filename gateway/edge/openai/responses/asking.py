@@ -8,7 +8,6 @@ from typing import Any
 
 from gateway.core.errors import BadRequest, CannotRun, NotFound
 from gateway.core.messages import Assistant, Content, Developer, Function, Message, System, Tool, ToolCall, User
-from gateway.edge.bodies import decode
 from gateway.edge.openai.asking import Asked, core_id, definition
 from gateway.edge.openai.responses.wire import ItemIn, ResponsesRequest, ToolIn
 from gateway.edge.openai.wire import ChatRequest, FunctionIn
@@ -19,13 +18,11 @@ SAME_NAMES = ("parallel_tool_calls", "temperature", "top_p", "user", "service_ti
 ROLES = {"user": User, "system": System, "developer": Developer}
 
 
-def asked(body: bytes) -> tuple[ResponsesRequest, Asked]:
+def asked(request: ResponsesRequest) -> Asked:
     """Raises BadRequest naming the field, or CannotRun for what no run can do."""
-    request = decode(body, ResponsesRequest)
     chat = ChatRequest(model=request.model, messages=[], stream=request.stream, metadata=request.metadata)
     tools = [definition(chat_tool(tool), f"tools[{position}]") for position, tool in enumerate(request.tools or ())]
-    order = Asked(request=chat, messages=messages_of(request), tools=tools, params=params_of(request))
-    return request, order
+    return Asked(request=chat, messages=messages_of(request), tools=tools, params=params_of(request))
 
 
 def previous_of(request: ResponsesRequest) -> tuple[str, int] | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.core.run import Run, Status
-from gateway.edge.bodies import json_response
+from gateway.edge.bodies import decode, json_response
 from gateway.edge.openai.answering import headers
 from gateway.edge.openai.errors import failed
 from gateway.edge.openai.loops import Loops
 from gateway.edge.openai.responses.answering import Head, ResponsesVoice, response
 from gateway.edge.openai.responses.asking import asked, previous_of
+from gateway.edge.openai.responses.references import with_items
+from gateway.edge.openai.responses.wire import ResponsesRequest
 from gateway.edge.openai.telling import Telling
 
 
@@ -20,7 +22,8 @@ class ResponsesRoutes:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        wanted, order = asked(body)
+        wanted = await with_items(decode(body, ResponsesRequest), self._loops.known)
+        order = asked(wanted)
         way = await self._loops.responses_way(request, body, order, previous_of(wanted))
         if wanted.stream:
             return await self._loops.told(request, way, lambda run: telling(run, wanted.model))

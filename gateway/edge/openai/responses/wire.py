@@ -12,8 +12,9 @@ from gateway.edge.openai.wire import Extension
 
 
 class ItemIn(Struct, frozen=True, kw_only=True):
-    """Any input item: a message has a role, the others a type."""
+    """Any input item: a message has a role, the others a type. One of which there is only an `id` is kept elsewhere."""
 
+    id: str | None = None
     type: str | None = None
     role: Literal["user", "assistant", "system", "developer"] | None = None
     content: str | list[dict[str, Any]] | None = None
