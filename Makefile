@@ -10,7 +10,7 @@ ifeq ($(shell uname -m),x86_64)
 LLAMA_FLAGS += -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8
 endif
 LLAMA_BUILD := CMAKE_ARGS="$(LLAMA_FLAGS)" CMAKE_BUILD_PARALLEL_LEVEL=$(shell getconf _NPROCESSORS_ONLN)
-MODEL := qwen2.5-0.5b-instruct-q4_k_m
+MODEL := qwen2.5-0.5b-instruct-q4_0
 STAND_IN := qwen2.5-coder-0.5b-instruct-q4_k_m
 
 # What the tests need besides Python: a program, and the Debian package that has it.

@@ -47,6 +47,7 @@ def understand(request: ChatRequest, host: Host, number: int, tokenise: Tokenise
         stops=request.stops,
         constraint=constraint,
         banned=_banned(tools, may_call, tokenise),
+        past_the_end=request.ignore_eos,
     )
     return Chat(job, reader)
 

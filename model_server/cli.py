@@ -36,10 +36,12 @@ cli = typer.Typer(no_args_is_help=True, add_completion=False, help="A model on t
 
 T = TypeVar("T")
 
+DEPTH_MAX = 30_000
+
 Model = Annotated[str | None, typer.Option(help="A name of the registry, or a GGUF file. Default: the best one here.")]
 Context = Annotated[int, typer.Option(min=256, help="Tokens in all sequences together.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Default: the physical cores.")]
-FlashAttention = Annotated[bool, typer.Option(help="Skips what a sequence does not see of the others' cells.")]
+FlashAttention = Annotated[bool, typer.Option(help="Faster with long contexts, slower with several replies at once.")]
 MatrixUnit = Annotated[bool, typer.Option(help="Repacks weights for the processor where that works.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As data.")]
 
@@ -129,7 +131,7 @@ def serve(
         int, typer.Option(min=32, max=2048, help="Tokens computed at once, which is how long a cancel waits.")
     ] = 256,
     threads: Threads = None,
-    flash_attention: FlashAttention = True,
+    flash_attention: FlashAttention = False,
     matrix_unit: MatrixUnit = True,
 ) -> None:
     """Serve a model over HTTP until SIGTERM or Ctrl-C."""
@@ -226,10 +228,9 @@ def bench(
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 330,
     reply: Annotated[int, typer.Option(min=2, help="Tokens of the reply.")] = 64,
     repeat: Annotated[int, typer.Option(min=1)] = 3,
-    context: Context = 8192,
     batch: Annotated[int, typer.Option(min=32, max=2048)] = 256,
     threads: Threads = None,
-    flash_attention: FlashAttention = True,
+    flash_attention: FlashAttention = False,
     matrix_unit: MatrixUnit = True,
     as_json: AsJson = False,
     recorded: Annotated[
@@ -244,17 +245,24 @@ def bench(
     if recorded is not None:
         replaying.run(recorded, base_url, at_once, copies, as_json=as_json)
         return
-    limits = Limits(cells=context, sequences=1, kept=1, queue=1, batch_tokens=batch)
-    settings = _settings(limits, threads, flash_attention, matrix_unit)
+    wanted = _depths(depths)
+    # As much as is needed, as llama-bench has it: what is left of an earlier prompt would be looked at too.
+    sizes = [Limits(cells=at + prompt + reply, sequences=1, kept=1, queue=1, batch_tokens=batch) for at in wanted]
+    settings = [_settings(limits, threads, flash_attention, matrix_unit) for limits in sizes]
     with _in_one_sentence():
-        wanted = _depths(depths, context - prompt - reply)
         chosen = _chosen(model)
-        service = Service(partial(loading.load, chosen, settings), limits)
-        speeds = _run(_measured(service, partial(benchmark.measure, service, wanted, prompt, reply, repeat)))
+        speeds = [
+            _speed_at(Service(partial(loading.load, chosen, each), limits), at, prompt, reply, repeat)
+            for at, limits, each in zip(wanted, sizes, settings, strict=True)
+        ]
     if as_json:
-        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings, tuple(speeds))))
+        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings[0], tuple(speeds))))
     else:
-        Console().print(_speed_table(chosen, settings, speeds))
+        Console().print(_speed_table(chosen, settings[0], speeds))
+
+
+def _speed_at(service: Service, depth: int, prompt: int, reply: int, repeat: int) -> benchmark.Speed:
+    return _run(_measured(service, partial(benchmark.measure, service, depth, prompt, reply, repeat)))
 
 
 class Measured(Struct, frozen=True):
@@ -266,13 +274,13 @@ class Measured(Struct, frozen=True):
     speeds: tuple[benchmark.Speed, ...]
 
 
-def _depths(text: str, most: int) -> list[int]:
+def _depths(text: str) -> list[int]:
     try:
         depths = [int(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter("whole numbers with commas between", param_hint="--depths") from None
-    if any(not 0 <= depth <= most for depth in depths):
-        raise typer.BadParameter(f"from 0 to {most}, or a larger --context", param_hint="--depths")
+    if any(not 0 <= depth <= DEPTH_MAX for depth in depths):
+        raise typer.BadParameter(f"from 0 to {DEPTH_MAX}", param_hint="--depths")
     return depths
 
 

@@ -30,7 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     lines: int  # sequences, working and kept
     batch_tokens: int
     threads: int
-    flash_attention: bool = True
+    flash_attention: bool = False
     repack: bool = True  # weights in the order that this processor likes best
 
 

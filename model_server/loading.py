@@ -27,7 +27,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     limits: Limits
     threads: int
-    flash_attention: bool = True
+    flash_attention: bool = False
     matrix_unit: bool = True
 
 

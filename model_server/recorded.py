@@ -19,7 +19,9 @@ from msgspec import Struct
 from model_server.errors import ModelServerError
 
 SECONDS_MAX = 1800
-_UNBIASED = {"temperature": 0, "repeat_penalty": 1.0}  # some servers punish repetitions unless told otherwise
+_SAME_WORK = {"temperature": 0, "repeat_penalty": 1.0, "ignore_eos": True}
+"""Some servers punish repetitions unless told otherwise; and each reply is as long as its request allows, whatever a
+server makes of it, which in a recording is as long as the reply that was recorded."""
 
 
 class ReplayFailed(ModelServerError):
@@ -95,7 +97,9 @@ def _marked(message: dict[str, Any], number: int) -> dict[str, Any]:
 async def replay(base_url: str, wanted: Sequence[Sequence[Recorded]], at_once: int) -> Replayed:
     """Raises ReplayFailed if the server is not there. A request that fails is told as such."""
     base_url, limit = base_url.rstrip("/"), asyncio.Semaphore(at_once)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS_MAX)) as session:
+    connector = aiohttp.TCPConnector(force_close=True)  # some servers close a connection behind a stream, unannounced
+    timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         model = await _model(session, base_url)
         began = time.perf_counter()
         groups = await asyncio.gather(*(_conversation(session, base_url, model, each, limit) for each in wanted))
@@ -129,7 +133,7 @@ async def _conversation(
 
 
 async def _ask(session: aiohttp.ClientSession, base_url: str, model: str, each: Recorded) -> Asked:
-    body = {"model": model, **each.request, **_UNBIASED, "stream": True, "stream_options": {"include_usage": True}}
+    body = {"model": model, **each.request, **_SAME_WORK, "stream": True, "stream_options": {"include_usage": True}}
     began = time.perf_counter()
     reply = _Reply()
     error: str | None = None

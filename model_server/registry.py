@@ -12,7 +12,7 @@ _QWEN_REVISION = "9217f5db79a29953eb74d5343926648285ec7e67"
 _SNS_VERSION = "0.9.0"
 
 STAND_IN = "qwen2.5-coder-0.5b-instruct-q4_k_m"
-OF_RECORD = "qwen2.5-0.5b-instruct-q4_k_m"
+OF_RECORD = "qwen2.5-0.5b-instruct-q4_0"  # calls tools as well as the larger ones, and faster: configs/LOCAL_MODEL.md
 SMALL = "smollm2-135m-instruct-q4_1"
 
 
@@ -93,4 +93,4 @@ _ALL = (
 )
 
 REGISTRY: Mapping[str, Weights] = MappingProxyType({weights.name: weights for weights in _ALL})
-PREFERRED = (OF_RECORD, "qwen2.5-0.5b-instruct-q4_0", "qwen2.5-0.5b-instruct-q8_0", STAND_IN)
+PREFERRED = (OF_RECORD, "qwen2.5-0.5b-instruct-q4_k_m", "qwen2.5-0.5b-instruct-q8_0", STAND_IN)

@@ -97,6 +97,9 @@ class StreamOptions(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
+    """`ignore_eos`, as llama.cpp's server and vLLM have it: a reply goes on to `max_tokens`, so that two servers can be
+    made to do the same work."""
+
     messages: Annotated[tuple[Message, ...], Meta(min_length=1, max_length=MESSAGES_MAX)]
     model: str | None = None
     tools: Annotated[tuple[Tool, ...], Meta(max_length=TOOLS_MAX)] | None = None
@@ -116,6 +119,7 @@ class ChatRequest(Struct, frozen=True):
     logit_bias: dict[str, float] | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
+    ignore_eos: bool = False
 
     @property
     def include_usage(self) -> bool:

@@ -133,6 +133,10 @@ def row_of(server: str, concurrency: int, timing: Timing, bare: Timing, cpu_seco
     )
 
 
+Call = Callable[[bytes], Awaitable[None]]
+"""Sends a request over a connection, and reads the answer whole."""
+
+
 async def timed(target: Target, calls: int, concurrency: int) -> Timing:
     """So many calls by so many connections that are kept, each written and read as bytes: a client of a library would
     take more time than what is measured."""
@@ -140,17 +144,18 @@ async def timed(target: Target, calls: int, concurrency: int) -> Timing:
     each: list[float] = []
     left = iter(range(calls))
 
-    async def worker() -> None:
-        async with connected(target) as call:
-            await call(request)  # the connection's first, which does not count
-            for _ in left:
-                began = time.perf_counter()
-                await call(request)
-                each.append(time.perf_counter() - began)
+    async def worker(call: Call) -> None:
+        for _ in left:
+            began = time.perf_counter()
+            await call(request)
+            each.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
-    return Timing(each, time.perf_counter() - began)
+    async with AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(connected(target)) for _ in range(concurrency)]
+        await asyncio.gather(*(call(request) for call in connections))  # each one's first, which does not count
+        began = time.perf_counter()
+        await asyncio.gather(*map(worker, connections))
+        return Timing(each, time.perf_counter() - began)
 
 
 def request_of(target: Target) -> bytes:
@@ -166,7 +171,7 @@ def request_of(target: Target) -> bytes:
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+async def connected(target: Target) -> AsyncIterator[Call]:
     address = urlsplit(target.base_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
 

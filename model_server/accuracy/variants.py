@@ -44,7 +44,7 @@ def _stand_in_if_needed(cache: Path, say: Say) -> Path | None:
 
 def _weights(name: str, stand_in: Path | None, cache: Path, scratch: Path, say: Say) -> tuple[str, Path, str]:
     if stand_in is None:
-        weights = REGISTRY[OF_RECORD.replace("q4_k_m", name.lower())]
+        weights = REGISTRY[f"qwen2.5-0.5b-instruct-{name.lower()}"]
         return name, fetching.fetch(weights, cache, say=say), "published"
     if name == read_header(stand_in).quantisation:
         return name, stand_in, "stand-in"

@@ -127,7 +127,7 @@ def test_a_port_that_is_taken_is_said_in_one_sentence() -> None:
 
 def test_bench_measures_prefill_and_decode_at_each_depth() -> None:
     fetched(SMALL)
-    sizes = ("--depths", "0,100", "--prompt", "32", "--reply", "8", "--repeat", "1", "--context", "512")
+    sizes = ("--depths", "0,100", "--prompt", "32", "--reply", "8", "--repeat", "1")
     done = run("bench", "--model", SMALL, "--json", "--threads", "1", *sizes)
     measured = msgspec.json.decode(done.stdout)
 

@@ -1,7 +1,7 @@
 """The record in one SQLite file: events, the index of runs, and the answers given under idempotency keys.
 
-Writes go through one thread and are committed in groups; reads have a connection and a thread of their own, so that a
-list waits for no write. Only one gateway at a time has the file.
+Writes are committed in groups (writer.py). Reads have a connection and a thread of their own, so that a list waits for
+no write. Only one gateway at a time has the file.
 """
 
 from __future__ import annotations
