@@ -9,6 +9,7 @@ import random
 from contextlib import suppress
 
 import psutil
+import pytest
 
 from model_server.registry import SMALL
 from model_server.scheduler import Limits
@@ -42,6 +43,7 @@ async def some(client: Client, numbers: range) -> list[int]:
     return await asyncio.gather(*(one(client, number, turn) for number in numbers))
 
 
+@pytest.mark.timeout(3600)
 async def test_a_thousand_requests_leave_memory_flat_and_no_sequence_behind() -> None:
     async with hosted(chosen(SMALL), LIMITS) as client:
         await some(client, range(REQUESTS // 10))
