@@ -32,10 +32,9 @@ async def measure(service: Service, depth: int, prompt_tokens: int, reply_tokens
     decodes: list[float] = []
     for number in range(repeat):
         generator = random.Random(f"{depth}:{number}")
-        held = generator.choices(_TOKENS, k=depth)
-        if held:
-            await _run(service, held, 1)
+        held = await _hold(service, generator.choices(_TOKENS, k=depth))
         decodes.append(_decode_rate(await _run(service, held + generator.choices(_TOKENS, k=1), reply_tokens)))
+        held = await _hold(service, generator.choices(_TOKENS, k=depth))  # for which what is held has to go
         prefills.append(_prefill_rate(await _run(service, held + generator.choices(_TOKENS, k=prompt_tokens), 1)))
     return Speed(
         depth=depth,
@@ -44,6 +43,12 @@ async def measure(service: Service, depth: int, prompt_tokens: int, reply_tokens
         prefill_tokens_per_second=round(median(prefills), 2),
         decode_tokens_per_second=round(median(decodes), 2),
     )
+
+
+async def _hold(service: Service, tokens: list[int]) -> list[int]:
+    if tokens:
+        await _run(service, tokens, 1)
+    return tokens
 
 
 async def _run(service: Service, prompt: list[int], reply_tokens: int) -> tuple[Job, Ended]:

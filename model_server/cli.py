@@ -247,7 +247,8 @@ def bench(
         return
     wanted = _depths(depths)
     # As much as is needed, as llama-bench has it: what is left of an earlier prompt would be looked at too.
-    sizes = [Limits(cells=at + prompt + reply, sequences=1, kept=1, queue=1, batch_tokens=batch) for at in wanted]
+    cells = [max(batch, at + prompt + reply) for at in wanted]
+    sizes = [Limits(cells=each, sequences=1, kept=1, queue=1, batch_tokens=batch) for each in cells]
     settings = [_settings(limits, threads, flash_attention, matrix_unit) for limits in sizes]
     with _in_one_sentence():
         chosen = _chosen(model)

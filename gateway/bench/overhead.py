@@ -212,10 +212,10 @@ def print_report(report: Report) -> None:
 
 
 def load_table(rows: list[Row]) -> Table:
-    table = Table(box=None, title="Under load", title_justify="left")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title="Under load", title_justify="left")
     for heading in ("at once", "bare ms", "gateway ms", "p95", "p99", "ratio", "bare/s", "gateway/s", "ratio"):
         table.add_column(heading, justify="right")
-    table.add_column("CPU ms a run", justify="right")
+    table.add_column("CPU ms", justify="right")
     table.add_column("MB", justify="right")
     for each in rows:
         table.add_row(

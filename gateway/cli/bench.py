@@ -12,10 +12,20 @@ from gateway.cli.exits import Exit, fail
 app = typer.Typer(name="bench", no_args_is_help=True, help="Measure what the gateway costs, beside something else.")
 
 
+def drawable(picture: str | None) -> str | None:
+    """Said before anything is measured, which takes minutes."""
+    if picture is not None and not Path(picture).absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {Path(picture).parent}: make it first.")
+    return picture
+
+
+Picture = Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.", callback=drawable)]
+
+
 @app.command()
 def overhead(
     runs: Annotated[int, typer.Option(min=50, help="Runs at each concurrency, of either kind.")] = 1000,
-    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.")] = None,
+    picture: Picture = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
 ) -> None:
     """The harness's own share of a three-turn run, under load, beside a bare client loop that makes the same calls."""
@@ -53,7 +63,7 @@ def six_tasks(
     concurrency: Annotated[
         int, typer.Option(min=1, max=6, help="Run them also by so many agents at once, and compare the times.")
     ] = 1,
-    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.")] = None,
+    picture: Picture = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the requests that were made, for model-server bench.")
     ] = None,

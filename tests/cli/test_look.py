@@ -162,3 +162,11 @@ def test_words_of_a_model_cannot_forge_a_screen() -> None:
 )
 def test_an_age_is_told_in_its_largest_unit(seconds: int, words: str) -> None:
     assert age(timedelta(seconds=seconds)) == words
+
+
+@pytest.mark.parametrize("what", ["overhead", "six-tasks"])
+def test_a_picture_that_could_not_be_written_is_refused_before_anything_is_measured(cli: Run, what: str) -> None:
+    asked = cli("bench", what, "--picture", "no/such/folder/picture.png")
+
+    assert asked.code == 2
+    assert "there is no folder no/such/folder: make it" in asked.err
