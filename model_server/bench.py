@@ -34,7 +34,7 @@ async def measure(service: Service, depth: int, prompt_tokens: int, reply_tokens
         generator = random.Random(f"{depth}:{number}")
         held = await _hold(service, generator.choices(_TOKENS, k=depth))
         decodes.append(_decode_rate(await _run(service, held + generator.choices(_TOKENS, k=1), reply_tokens)))
-        held = await _hold(service, generator.choices(_TOKENS, k=depth))  # for which what is held has to go
+        held = await _hold(service, generator.choices(_TOKENS, k=depth))
         prefills.append(_prefill_rate(await _run(service, held + generator.choices(_TOKENS, k=prompt_tokens), 1)))
     return Speed(
         depth=depth,
@@ -46,6 +46,8 @@ async def measure(service: Service, depth: int, prompt_tokens: int, reply_tokens
 
 
 async def _hold(service: Service, tokens: list[int]) -> list[int]:
+    """These, and nothing of what was there before."""
+    service.forget()
     if tokens:
         await _run(service, tokens, 1)
     return tokens

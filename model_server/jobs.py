@@ -59,11 +59,15 @@ class Cancel(Struct, frozen=True, tag=True):
     id: int
 
 
+class Forget(Struct, frozen=True, tag=True):
+    """Drop what is kept of requests that are over."""
+
+
 class Stop(Struct, frozen=True, tag=True):
     pass
 
 
-Command = Start | Cancel | Stop
+Command = Start | Cancel | Forget | Stop
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Literal, Protocol
 
 from model_server.errors import ModelServerError, Refused
-from model_server.jobs import Cancel, Cancelled, Ended, Event, Failed, Job, Report, Snapshot, Start, Stop, Wrote
+from model_server.jobs import Cancel, Cancelled, Ended, Event, Failed, Forget, Job, Report, Snapshot, Start, Stop, Wrote
 from model_server.prompt import Segment
 from model_server.scheduler import Limits
 from model_server.worker import Computer, Worker
@@ -131,6 +131,11 @@ class Service:
             del self._inboxes[job.id]
             if not ended:
                 self._worker.inbox.put(Cancel(job.id))
+
+    def forget(self) -> None:
+        """Drop what is kept of requests that are over, so that the next one begins with an empty memory."""
+        if self._worker:
+            self._worker.inbox.put(Forget())
 
     def _retry_seconds(self) -> int:
         waiting = len(self._inboxes) - self.limits.sequences

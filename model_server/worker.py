@@ -21,6 +21,7 @@ from model_server.jobs import (
     Ended,
     Event,
     Failed,
+    Forget,
     Job,
     Report,
     Snapshot,
@@ -96,6 +97,8 @@ class Worker:
                     self._start(job)
                 case Cancel(number):
                     self._cancel(number)
+                case Forget():
+                    self._scheduler.cells.forget_idle()
                 case Stop():
                     self._stopping = True
 

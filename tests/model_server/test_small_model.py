@@ -39,6 +39,25 @@ async def test_a_greedy_reply_is_the_same_every_time_and_the_second_time_it_is_c
     assert again.json["usage"]["prompt_tokens_details"]["cached_tokens"] == first.json["usage"]["prompt_tokens"] - 1
 
 
+async def test_what_is_forgotten_is_computed_again_and_nothing_of_it_is_left(client: Client) -> None:
+    first = await client.chat("Say hello.", max_tokens=12)
+    client.service.forget()
+    again = await client.chat("Say hello.", max_tokens=12)
+
+    assert again.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert again.message == first.message
+    really, account = await held(client)
+    assert really == account
+    assert len(account) == 1
+
+
+async def test_a_reply_goes_on_past_its_end_where_the_client_wants_that(client: Client) -> None:
+    asked = await client.chat("Say hello.", max_tokens=80, ignore_eos=True)
+
+    assert asked.json["usage"]["completion_tokens"] == 80
+    assert asked.json["choices"][0]["finish_reason"] == "length"
+
+
 async def test_a_seed_makes_a_drawn_reply_repeatable(client: Client) -> None:
     async def drawn(seed: int) -> str:
         return (await client.chat("Tell me a story.", max_tokens=16, temperature=1.2, seed=seed)).message["content"]
