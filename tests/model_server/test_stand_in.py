@@ -147,16 +147,21 @@ async def test_over_ten_turns_an_agent_computes_only_what_each_turn_adds(client:
         assert found >= least > 0
 
 
-async def test_agents_that_take_turns_keep_their_caches_and_share_the_beginning(client: Client) -> None:
-    dee, bob = Agent(client, "Dee"), Agent(client, "Bob")
-    await dee.turn()
-    found, _ = await bob.turn()
-    assert found >= bob.turns[0].json["usage"]["prompt_tokens"] - 24  # all but the user's own words
+@pytest.mark.parametrize("names", [("Dee", "Bob"), ("Ann", "Ben", "Cat", "Dan", "Eva", "Finn", "Gil", "Hal")], ids=len)
+async def test_agents_that_take_turns_keep_their_caches_and_share_the_beginning(
+    client: Client, names: tuple[str, ...]
+) -> None:
+    first, *others = [Agent(client, name) for name in names]
+    evicted = await client.metric("evicted_cells_total")
+    await first.turn()
+    for agent in others:
+        found, _ = await agent.turn()
+        assert found >= agent.turns[0].json["usage"]["prompt_tokens"] - 24  # all but the user's own words
     for _ in range(3):
-        for agent in (dee, bob):
+        for agent in (first, *others):
             found, least = await agent.turn()
             assert found >= least > 0
-    assert await client.metric("evicted_cells_total") == 0
+    assert await client.metric("evicted_cells_total") == evicted
 
 
 async def test_agents_at_once_keep_their_caches_too(client: Client) -> None:
