@@ -23,19 +23,10 @@ Format = Literal["text", "json"]
 
 def set_up(level: str, form: Format, secrets: Iterable[str]) -> None:
     """From here on, everything that is logged in this process."""
-    leave_out_what_no_line_says()
     formatter = (JsonLines if form == "json" else TextLines)(Mask(secrets))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-
-
-def leave_out_what_no_line_says() -> None:
-    """Half of what a line costs is finding these out (docs.python.org/3/howto/logging.html#optimization)."""
-    logging._srcfile = None  # pyright: ignore[reportAttributeAccessIssue]  where in the source it was logged
-    logging.logThreads = False
-    logging.logProcesses = False
-    logging.logMultiprocessing = False
 
 
 class Mask:

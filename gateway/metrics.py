@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TypeVar
+from functools import partial
 
 from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -16,7 +16,7 @@ from gateway.core import events as e
 from gateway.core.ports import Record
 from gateway.core.pricing import Usage
 from gateway.core.run import Run, Status
-from gateway.series import Distribution, Number, Series
+from gateway.series import Distribution, Number
 
 STOPS: tuple[tuple[Status, str], ...] = (
     (Status.COMPLETED, "none"),
@@ -56,9 +56,6 @@ class Bounded:
         return OTHER
 
 
-S = TypeVar("S", Series[Number], Series[Distribution])
-
-
 class Progress:
     """What a run had when it was last counted, so that a resumed run adds only what it added since."""
 
@@ -86,14 +83,9 @@ class Metrics:
             self._start_at_zero(agent)
 
     def _define(self) -> None:
-        def counter(name: str, about: str, *labels: str) -> Series[Number]:
-            return self._registered(series.counter(name, about, labels))
-
-        def gauge(name: str, about: str, *labels: str) -> Series[Number]:
-            return self._registered(series.gauge(name, about, labels))
-
-        def histogram(name: str, about: str, bounds: Sequence[float], *labels: str) -> Series[Distribution]:
-            return self._registered(series.histogram(name, about, bounds, labels))
+        counter = partial(series.counter, self.registry)
+        gauge = partial(series.gauge, self.registry)
+        histogram = partial(series.histogram, self.registry)
 
         self.build = gauge("gateway_build_info", "1, and the version.", "version")
         self.started = counter("gateway_runs_started", "Runs started.", "agent")
@@ -121,10 +113,6 @@ class Metrics:
         )
         self.approvals = gauge("gateway_approvals_pending", "Runs that wait for a verdict.")
         self.in_doubt = gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.")
-
-    def _registered(self, made: S) -> S:
-        self.registry.register(made)
-        return made
 
     def proxied(self, provider: str) -> Proxied:
         """Counts what is passed through to this provider."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Generic, TypeVar
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
@@ -49,20 +50,22 @@ Child = TypeVar("Child", Number, Distribution)
 
 
 class Series(Generic[Child]):
-    """The children of one metric by their labels. Without labels there is one, from the start. A collector for
-    prometheus_client's registry: `add` puts a child into the family that `empty` makes."""
+    """The children of one metric by their labels. Without labels there is one, from the start. A collector, which
+    registers itself: `add` puts a child into the family that `empty` makes."""
 
     def __init__(
         self,
-        labelled: bool,
+        registry: CollectorRegistry,
+        labels: Sequence[str],
         new: Callable[[], Child],
         empty: Callable[[], Metric],
         add: Callable[[Metric, Sequence[str], Child], None],
     ) -> None:
-        self._children: dict[tuple[str, ...], Child] = {} if labelled else {(): new()}
+        self._children: dict[tuple[str, ...], Child] = {} if labels else {(): new()}
         self._new = new
         self._empty = empty
         self._add = add
+        registry.register(self)
 
     def labels(self, *values: str) -> Child:
         child = self._children.get(values)
@@ -81,15 +84,17 @@ class Series(Generic[Child]):
         return [self._empty()]
 
 
-def counter(name: str, about: str, labels: Sequence[str]) -> Series[Number]:
-    return Series(bool(labels), Number, lambda: CounterMetricFamily(name, about, labels=labels), add_number)
+def counter(registry: CollectorRegistry, name: str, about: str, *labels: str) -> Series[Number]:
+    return Series(registry, labels, Number, lambda: CounterMetricFamily(name, about, labels=labels), add_number)
 
 
-def gauge(name: str, about: str, labels: Sequence[str]) -> Series[Number]:
-    return Series(bool(labels), Number, lambda: GaugeMetricFamily(name, about, labels=labels), add_number)
+def gauge(registry: CollectorRegistry, name: str, about: str, *labels: str) -> Series[Number]:
+    return Series(registry, labels, Number, lambda: GaugeMetricFamily(name, about, labels=labels), add_number)
 
 
-def histogram(name: str, about: str, bounds: Sequence[float], labels: Sequence[str]) -> Series[Distribution]:
+def histogram(
+    registry: CollectorRegistry, name: str, about: str, bounds: Sequence[float], *labels: str
+) -> Series[Distribution]:
     names = [*map(floatToGoString, bounds), "+Inf"]
 
     def add(family: Metric, values: Sequence[str], child: Distribution) -> None:
@@ -97,9 +102,10 @@ def histogram(name: str, about: str, bounds: Sequence[float], labels: Sequence[s
         buckets = list(zip(names, accumulate(child.counts), strict=True))
         family.add_metric(values, buckets, child.sum)
 
-    return Series(
-        bool(labels), lambda: Distribution(bounds), lambda: HistogramMetricFamily(name, about, labels=labels), add
-    )
+    def empty() -> Metric:
+        return HistogramMetricFamily(name, about, labels=labels)
+
+    return Series(registry, labels, lambda: Distribution(bounds), empty, add)
 
 
 def add_number(family: Metric, values: Sequence[str], child: Number) -> None:

@@ -7,6 +7,7 @@ speed.
 
 import asyncio
 import random
+from collections.abc import Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -27,7 +28,13 @@ class Speed(Struct, frozen=True, kw_only=True):
     decode_tokens_per_second: float
 
 
-async def measure(service: Service, depth: int, prompt_tokens: int, reply_tokens: int, repeat: int) -> Speed:
+async def measure(
+    service: Service, depths: Sequence[int], prompt_tokens: int, reply_tokens: int, repeat: int
+) -> list[Speed]:
+    return [await _at_depth(service, depth, prompt_tokens, reply_tokens, repeat) for depth in depths]
+
+
+async def _at_depth(service: Service, depth: int, prompt_tokens: int, reply_tokens: int, repeat: int) -> Speed:
     prefills: list[float] = []
     decodes: list[float] = []
     for number in range(repeat):

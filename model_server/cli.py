@@ -246,24 +246,17 @@ def bench(
         replaying.run(recorded, base_url, at_once, copies, as_json=as_json)
         return
     wanted = _depths(depths)
-    # As much as is needed, as llama-bench has it: what is left of an earlier prompt would be looked at too.
-    cells = [max(batch, at + prompt + reply) for at in wanted]
-    sizes = [Limits(cells=each, sequences=1, kept=1, queue=1, batch_tokens=batch) for each in cells]
-    settings = [_settings(limits, threads, flash_attention, matrix_unit) for limits in sizes]
+    cells = max(batch, max(wanted) + prompt + reply)
+    limits = Limits(cells=cells, sequences=1, kept=1, queue=1, batch_tokens=batch)
+    settings = _settings(limits, threads, flash_attention, matrix_unit)
     with _in_one_sentence():
         chosen = _chosen(model)
-        speeds = [
-            _speed_at(Service(partial(loading.load, chosen, each), limits), at, prompt, reply, repeat)
-            for at, limits, each in zip(wanted, sizes, settings, strict=True)
-        ]
+        service = Service(partial(loading.load, chosen, settings), limits)
+        speeds = _run(_measured(service, partial(benchmark.measure, service, wanted, prompt, reply, repeat)))
     if as_json:
-        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings[0], tuple(speeds))))
+        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings, tuple(speeds))))
     else:
-        Console().print(_speed_table(chosen, settings[0], speeds))
-
-
-def _speed_at(service: Service, depth: int, prompt: int, reply: int, repeat: int) -> benchmark.Speed:
-    return _run(_measured(service, partial(benchmark.measure, service, depth, prompt, reply, repeat)))
+        Console().print(_speed_table(chosen, settings, speeds))
 
 
 class Measured(Struct, frozen=True):

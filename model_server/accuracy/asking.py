@@ -39,7 +39,7 @@ class Outcome(Struct, frozen=True):
 
 async def outcome(chosen: Chosen, settings: Settings, cases: Sequence[Case]) -> Outcome:
     async with _served(chosen, settings) as (service, address):
-        speed = await bench.measure(service, 0, PROMPT_TOKENS, REPLY_TOKENS, SPEED_REPEATS)  # while nothing is kept
+        (speed,) = await bench.measure(service, [0], PROMPT_TOKENS, REPLY_TOKENS, SPEED_REPEATS)
         asking = asyncio.Semaphore(AT_ONCE)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             replies = await asyncio.gather(*(_ask(session, address, case, asking) for case in cases))
