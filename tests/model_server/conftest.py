@@ -88,6 +88,12 @@ class Client:
             while await self.metric(name) != value:  # noqa: ASYNC110 - over HTTP there is nothing to wait on
                 await asyncio.sleep(0.01)
 
+    async def holds(self, requests: int, seconds: float = 10) -> None:
+        """Waits until so many requests wait or are at work. Metrics tell only after a batch."""
+        async with asyncio.timeout(seconds):
+            while len(self.service._inboxes) != requests:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+
 
 Serve = Callable[..., Awaitable[Client]]
 

@@ -5,6 +5,7 @@ planned wrongly writes nonsense, or fails.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -25,9 +26,12 @@ def echo(prompt: str) -> str:
 
 
 class FakeEngine:
-    """`reply` is asked with the prompt. `code` may make a decode fail. `go` can be cleared to hold the model up."""
+    """`reply` is asked with the prompt. `code` may make a decode fail. `go` can be cleared to hold the model up, and
+    `seconds` is how long each batch takes at least."""
 
-    def __init__(self, reply: Reply = echo, *, code: Callable[[Sequence[Share]], int] = lambda _: 0) -> None:
+    def __init__(
+        self, reply: Reply = echo, *, code: Callable[[Sequence[Share]], int] = lambda _: 0, seconds: float = 0
+    ) -> None:
         self.lines: dict[int, list[int]] = {}
         self.batches: list[int] = []
         self.closed = False
@@ -35,6 +39,7 @@ class FakeEngine:
         self.go.set()
         self._reply = reply
         self._code = code
+        self._seconds = seconds
         self._rows: dict[int, int] = {}
 
     # ── vocabulary ──
@@ -65,6 +70,7 @@ class FakeEngine:
 
     def decode(self, shares: Sequence[Share]) -> int:
         assert self.go.wait(10)
+        time.sleep(self._seconds)
         if code := self._code(shares):
             return code
         self._rows.clear()

@@ -232,9 +232,7 @@ async def test_when_nobody_more_can_wait_the_answer_is_429_and_says_when_to_come
     client: Client = await serve(engine)
     engine.go.clear()
     waiting = [asyncio.create_task(client.chat(f"hello {n}")) for n in range(LIMITS.sequences + LIMITS.queue)]
-    async with asyncio.timeout(5):
-        while len(client.service._inboxes) < len(waiting):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+    await client.holds(len(waiting))
     refused = await client.chat("one more")
     engine.go.set()
 
@@ -259,7 +257,7 @@ async def test_errors_of_the_web_framework_have_the_same_body(serve: Any, method
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_frees_its_sequence_in_the_middle_of_its_reply(serve: Any, stream: bool) -> None:
     client: Client = await serve(
-        FakeEngine(lambda _: "endless " * 4000), Limits(cells=40_000, sequences=2, kept=2, queue=2)
+        FakeEngine(lambda _: "endless " * 4000, seconds=0.001), Limits(cells=40_000, sequences=2, kept=2, queue=2)
     )
     body = msgspec.json.encode({"messages": HELLO, "stream": stream})
     async with aiohttp.ClientSession() as session:
@@ -279,9 +277,9 @@ async def test_a_client_that_goes_away_while_it_waits_is_forgotten(serve: Any) -
     client: Client = await serve(engine)
     engine.go.clear()
     first = [asyncio.create_task(client.chat(f"hello {n}")) for n in range(3)]
-    await asyncio.sleep(0.1)
+    await client.holds(3)
     first[2].cancel()
-    await asyncio.sleep(0.1)
+    await client.holds(2)
     engine.go.set()
     await asyncio.gather(*first[:2])
 
@@ -319,16 +317,17 @@ async def test_a_memory_that_has_less_room_than_it_should_gives_up_its_cache_and
 
 
 async def test_while_the_weights_load_the_server_listens_and_says_that_it_is_not_ready() -> None:
-    go = asyncio.Event()
+    began, go = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def load(progress: Any) -> FakeEngine:
         progress(0.25)
+        loop.call_soon_threadsafe(began.set)
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(10)
         return FakeEngine()
 
     async with served(load) as client:
-        await asyncio.sleep(0.05)
+        await began.wait()
         ready, chat = await client.get("/readyz"), await client.chat("hello")
         assert (await client.get("/healthz")).status == 200
         assert (ready.status, ready.json) == (503, {"status": "loading", "model": "fake", "progress": 0.25})

@@ -152,7 +152,6 @@ async def test_agents_that_take_turns_keep_their_caches_and_share_the_beginning(
     client: Client, names: tuple[str, ...]
 ) -> None:
     first, *others = [Agent(client, name) for name in names]
-    evicted = await client.metric("evicted_cells_total")
     await first.turn()
     for agent in others:
         found, _ = await agent.turn()
@@ -161,7 +160,6 @@ async def test_agents_that_take_turns_keep_their_caches_and_share_the_beginning(
         for agent in (first, *others):
             found, least = await agent.turn()
             assert found >= least > 0
-    assert await client.metric("evicted_cells_total") == evicted
 
 
 async def test_agents_at_once_keep_their_caches_too(client: Client) -> None:
