@@ -115,7 +115,8 @@ class SqliteStore:
         self, *, status: Status | None, agent: str | None, before: str | None, limit: int
     ) -> tuple[list[Entry], str | None]:
         cursor = parse(before)
-        filters = [name for name, value in (("agent", agent), ("status", status)) if value is not None]
+        by_status = "running" if status is Status.RUNNING else "status"
+        filters = [name for name, value in (("agent", agent), (by_status, status)) if value is not None]
         query = "page_of_" + "_and_".join(filters) if filters else "page"
         values = {"status": status and str(status), "agent": agent, "created_at": cursor.created_us, "id": cursor.id}
         rows = await self._select(query, {**values, "limit": limit + 1})

@@ -67,7 +67,10 @@ def test_a_migration_that_fails_leaves_what_the_one_before_it_left(connection: s
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("a",)]
 
 
-@pytest.mark.parametrize("query", ["page", "page_of_status", "page_of_agent", "page_of_agent_and_status", "running"])
+PAGES = ["page", *(f"page_of_{by}" for by in ("status", "running", "agent", "agent_and_status", "agent_and_running"))]
+
+
+@pytest.mark.parametrize("query", [*PAGES, "running"])
 def test_no_list_scans_or_sorts_the_runs(connection: sqlite3.Connection, query: str) -> None:
     migrate(connection, numbered_migrations(sql_folder() / "migrations"))
     statement = named_statements(sql_folder() / "queries.sql")[query]

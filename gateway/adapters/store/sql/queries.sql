@@ -67,10 +67,25 @@ WHERE (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_status
+-- Of runs that have stopped: those that go on are in an index of their own.
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
   created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
-WHERE status = :status AND (created_at, id) < (:created_at, :id)
+WHERE status = :status AND status <> 'running' AND (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_running
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+FROM runs
+WHERE status = 'running' AND (created_at, id) < (:created_at, :id)
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_agent_and_running
+SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+FROM runs INDEXED BY runs_running
+WHERE agent = :agent AND status = 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent
@@ -84,26 +99,27 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
   created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
-WHERE agent = :agent AND status = :status AND (created_at, id) < (:created_at, :id)
+WHERE agent = :agent AND status = :status AND status <> 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: stats_groups
--- One pass over an index that covers it; `decimal_sum` is exact (sums.py). 86 400 000 000 microseconds are a day.
+-- One pass over an index that covers those that have stopped, and over the few that go on. `decimal_sum` is exact
+-- (sums.py); 86 400 000 000 microseconds are a day.
 SELECT created_at / 86400000000 AS day, agent, model, status, reason, parent_run_id IS NOT NULL AS is_child,
   count(*), sum(turns), decimal_sum(cost_usd),
   coalesce(decimal_sum(delegated_cost_usd) FILTER (WHERE delegated_cost_usd <> '0'), '0')
-FROM runs
+FROM counted_runs
 WHERE created_at >= :since
 GROUP BY day, agent, model, status, reason, is_child;
 
 -- name: stats_turns
-SELECT turns, count(*) FROM runs WHERE created_at >= :since AND parent_run_id IS NULL GROUP BY turns;
+SELECT turns, count(*) FROM counted_runs WHERE created_at >= :since AND parent_run_id IS NULL GROUP BY turns;
 
 -- name: stats_costs
 -- The nearest ranks of 50, 90, 99 and 100 per cent of so many runs; where they coincide, fewer rows.
 WITH ranked AS (
   SELECT cost_usd, row_number() OVER (ORDER BY CAST(cost_usd AS REAL)) AS place
-  FROM runs WHERE created_at >= :since AND parent_run_id IS NULL
+  FROM counted_runs WHERE created_at >= :since AND parent_run_id IS NULL
 )
 SELECT place, cost_usd FROM ranked
 WHERE place IN ((:runs * 50 + 99) / 100, (:runs * 90 + 99) / 100, (:runs * 99 + 99) / 100, :runs);
@@ -113,7 +129,7 @@ SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed
   created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
 FROM runs
 WHERE id IN (
-  SELECT id FROM runs
+  SELECT id FROM counted_runs
   WHERE created_at >= :since AND parent_run_id IS NULL
   ORDER BY CAST(cost_usd AS REAL) DESC, created_at, id LIMIT :limit
 )
