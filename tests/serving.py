@@ -143,6 +143,14 @@ class Gateway:
         with closing(sqlite3.connect(f"file:{self.config.store.path}?mode=ro", uri=True)) as connection:
             return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
 
+    async def begun(self, runs: int = 1) -> None:
+        """Wait until the store has so many runs."""
+
+        async def there() -> bool:
+            return self.stored_runs() >= runs
+
+        await eventually(there, f"{runs} runs")
+
 
 Serve = Callable[..., AbstractAsyncContextManager[Gateway]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
@@ -23,7 +22,7 @@ from gateway.config import Config, secrets_of
 from gateway.edge.access import log as requests_log
 from gateway.edge.auth import ApiKey
 from gateway.logs import JsonLines, Mask, TextLines
-from tests.serving import Gateway
+from tests.serving import Gateway, eventually
 
 
 @pytest.fixture
@@ -80,10 +79,11 @@ async def test_a_client_that_went_away_is_a_499(gateway: Gateway, lines: list[di
             json={"input": "x", "model": "plan@latency=3000"},
             timeout=aiohttp.ClientTimeout(total=0.2),
         )
-    for _ in range(100):
-        if lines:
-            break
-        await asyncio.sleep(0.02)
+
+    async def written() -> bool:
+        return bool(lines)
+
+    await eventually(written, "a line")
 
     assert [line["status"] for line in lines] == [499]
 

@@ -70,7 +70,8 @@ class RunRoutes:
             return await self._start_streaming(request, order, key)
 
         async def carry_out(key: Key | None, known_id: str | None) -> web.Response:
-            run = await self._begin(order, key, known_id, stream=False)
+            begun = self._runs.get(known_id) if known_id else self._begin(self._new_id(), order, key, stream=False)
+            run = await begun
             if not wait_seconds:
                 return self._answer(run, 201)
             run = await self._wait(run, wait_seconds, order)
@@ -78,12 +79,13 @@ class RunRoutes:
 
         return await self._answers.answer(key, carry_out)
 
-    async def _begin(self, order: StartRun, key: Key | None, known_id: str | None, *, stream: bool) -> Run:
-        if known_id is not None:
-            return await self._runs.get(known_id)
+    def _new_id(self) -> str:
+        return new_run_id(self._clock())
+
+    async def _begin(self, run_id: str, order: StartRun, key: Key | None, *, stream: bool) -> Run:
         first = await self._agents.first_event(order, stream=stream, now=self._clock())
         try:
-            return await unhurried(self._runs.start(new_run_id(self._clock()), first, key))
+            return await self._runs.start(run_id, first, key)
         except WrongState:
             claim = None if key is None else await self._answers.claimed(key)
             if claim is None:
@@ -98,15 +100,19 @@ class RunRoutes:
             raise
 
     async def _start_streaming(self, request: web.Request, order: StartRun, key: Key | None) -> web.StreamResponse:
+        """The subscription comes first, so that no text is told before it."""
         claim = None if key is None else await self._answers.claimed(key)
-        run = await self._begin(order, key, claim and claim.run_id, stream=True)
-        try:
-            with self._feed.subscribe(run.id) as subscription:
-                items = watch(subscription, self._log, await self._runs.get(run.id), 0, follow=False)
+        run_id = claim.run_id if claim else self._new_id()
+        with self._feed.subscribe(run_id) as subscription:
+            run = await (self._runs.get(run_id) if claim else self._begin(run_id, order, key, stream=True))
+            if run.id != run_id:  # a request with the same key was faster
+                return await self._start_streaming(request, order, key)
+            try:
+                items = watch(subscription, self._log, run, 0, follow=False)
                 return await send_sse(request, items, run_headers(run))
-        except (asyncio.CancelledError, ConnectionResetError):
-            await self._client_gone(run, order)
-            raise
+            except (asyncio.CancelledError, ConnectionResetError):
+                await self._client_gone(run, order)
+                raise
 
     async def _client_gone(self, run: Run, order: StartRun) -> None:
         """A client that goes away does not cancel its run unless it asked for that."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from gateway.core import commands
+from gateway.core.errors import Unavailable
 from gateway.core.events import Event
 from gateway.core.loop import Action, decide
 from gateway.core.run import Approval, Cancelled, Deadline, InDoubt, Run, Status
@@ -17,16 +18,37 @@ from gateway.service.recorder import Recorder, leads_on
 log = logging.getLogger(__name__)
 
 
-class Driver:
-    """One run under way."""
+class NotBegun(Exception):
+    """The first record of a run could not be written, so that there is no run. Never leaves this module."""
 
-    def __init__(self, run: Run, ports: Ports) -> None:
-        self._recorder = Recorder(run, ports)
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class Driver:
+    """One run under way. What is noted already, a first event, is written together with what follows it at once."""
+
+    def __init__(self, recorder: Recorder, ports: Ports) -> None:
+        self._recorder = recorder
         self._ports = ports
         self._stop: Stop | None = None
         self._draining = False
         self._interruptible = False
-        self.task = asyncio.create_task(self._drive(), name=f"run {run.id}")
+        self._begun: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        if not recorder.is_behind:
+            self._begun.set_result(recorder.run)
+        self.task = asyncio.create_task(self._drive(), name=f"run {recorder.run.id}")
+
+    async def begun(self) -> Run:
+        """The run as it began, once that is written; the driver goes on whether or not anybody waits for it. Raises
+        what the log raised, and then there is neither a run nor a driver."""
+        return await asyncio.shield(self._begun)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything of the run in the record."""
+        return self._begun.done()
 
     @property
     def run(self) -> Run:
@@ -54,11 +76,15 @@ class Driver:
                 await self._perform(decide(self._recorder.ahead, self._ports.rules, self._ports.clock()))
             if self._stop is not None:
                 await self._end(self._stop)
-            await self._recorder.write_when_possible()
+            await self._write()
+        except NotBegun as refusal:
+            self._begun.set_exception(refusal.why)
         except Exception as fault:
             log.exception("run %s: a fault of the gateway", self.run.id)
             await self._fail(fault)
         finally:
+            if not self._begun.done():
+                self._begun.set_exception(Unavailable("the gateway is shutting down: try again in a moment."))
             if timer is not None:
                 timer.cancel()
 
@@ -96,7 +122,19 @@ class Driver:
     async def _record(self, event: Event) -> None:
         self._recorder.note(event)
         if not leads_on(event, self._recorder.ahead):
+            await self._write()
+
+    async def _write(self) -> None:
+        """A store that is down holds a run up; one that has not begun is refused instead."""
+        if self._begun.done():
             await self._recorder.write_when_possible()
+            return
+        beginning = self.run
+        try:
+            await self._recorder.write()
+        except Exception as why:
+            raise NotBegun(why) from why
+        self._begun.set_result(beginning)
 
     async def _end(self, why: Stop, inner: tuple[Approval | InDoubt, ...] = ()) -> None:
         """Stop the run for what did not come out of its own loop, unless it has stopped already."""

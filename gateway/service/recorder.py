@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from typing import Self
 
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
 
 from gateway.core.codec import encode
 from gateway.core.errors import Unavailable
-from gateway.core.events import Event, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
-from gateway.core.loop import apply
-from gateway.core.ports import Record, entry_of
+from gateway.core.events import Event, RunStarted, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
+from gateway.core.loop import apply, start
+from gateway.core.ports import Key, Record, entry_of
 from gateway.core.run import Call, Run, ToolSpec
 from gateway.service.ports import Ports
 
@@ -22,8 +23,7 @@ UNLISTED = (TurnStart, ToolStart, ToolProgress)
 Step = tuple[Run, Event, Record]
 
 
-def step_of(run: Run, event: Event) -> Step:
-    run = apply(run, event)
+def step_to(run: Run, event: Event) -> Step:
     return run, event, Record(run.id, run.seq, encode(event))
 
 
@@ -36,12 +36,6 @@ async def record(run: Run, events: list[Event], ports: Ports) -> Run:
     return recorder.run
 
 
-def announce(steps: list[Step], ports: Ports) -> None:
-    for observer in ports.observers:
-        for step in steps:
-            observer.recorded(*step)
-
-
 class Recorder:
     """`run` is the state as far as it is durable, and all that anybody else may see. `ahead` is a little further:
     events that follow each other at once are noted, and written together before anything outside happens."""
@@ -51,11 +45,24 @@ class Recorder:
         self.ahead = run
         self._ports = ports
         self._noted: list[Step] = []
+        self._key: Key | None = None
+
+    @classmethod
+    def of_new(cls, run_id: str, first: RunStarted, key: Key | None, ports: Ports) -> Self:
+        """Of a run whose first event is still to be written, and with it the key under which it was asked for."""
+        recorder = cls(start(run_id, first), ports)
+        recorder._noted.append(step_to(recorder.ahead, first))
+        recorder._key = key
+        return recorder
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is noted that is not written."""
+        return bool(self._noted)
 
     def note(self, event: Event) -> None:
-        step = step_of(self.ahead, event)
-        self.ahead = step[0]
-        self._noted.append(step)
+        self.ahead = apply(self.ahead, event)
+        self._noted.append(step_to(self.ahead, event))
 
     async def write(self) -> None:
         """Make what is noted durable, all or none, and tell the observers. Raises what the log raises."""
@@ -63,10 +70,12 @@ class Recorder:
         if not steps:
             return
         entry = None if all(isinstance(step[1], UNLISTED) for step in steps) else entry_of(self.ahead)
-        await self._ports.log.append([step[2] for step in steps], entry)
-        self._noted = []
+        await self._ports.log.append([step[2] for step in steps], entry, self._key)
+        self._noted, self._key = [], None
         self.run = self.ahead
-        announce(steps, self._ports)
+        for observer in self._ports.observers:
+            for step in steps:
+                observer.recorded(*step)
 
     async def write_when_possible(self) -> None:
         """A store that is down holds the run up; it does not lose it."""

@@ -14,18 +14,18 @@ from weakref import WeakValueDictionary
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
 
 from gateway.core import commands
-from gateway.core.codec import decode_event, encode
+from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import Busy, NotFound, Unavailable, WrongState
 from gateway.core.events import Event, RunResumed, RunStarted
-from gateway.core.loop import replay, start
-from gateway.core.ports import Index, Key, Record, entry_of
+from gateway.core.loop import replay
+from gateway.core.ports import Index, Key
 from gateway.core.run import Cancelled, Run, Status, reason_of
 from gateway.core.stopping import Stop
 from gateway.core.tree import children_of, is_child, is_orphan, owner_of, shows, surfaced
 from gateway.service.driver import Driver
 from gateway.service.ports import AnswersCalls, Ports, Suspended
-from gateway.service.recorder import announce, record
+from gateway.service.recorder import Recorder, record
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Runs:
         self._active_max = active_max
         self._drivers: dict[str, Driver] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._begun = 0
+        self._promised = 0
         self._news = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
         self._rejoining: set[asyncio.Task[Run]] = set()
@@ -60,7 +60,8 @@ class Runs:
 
     async def get(self, run_id: str) -> Run:
         """The run as it is recorded. Raises NotFound."""
-        if driver := self._drivers.get(run_id):
+        driver = self._drivers.get(run_id)
+        if driver is not None and driver.has_begun:
             return driver.run
         records = await self._ports.log.read(run_id)
         if not records:
@@ -90,19 +91,17 @@ class Runs:
     # --- changing ---
 
     async def start(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
-        """Record the run and drive it. Raises Busy when as many runs are under way as the gateway drives."""
-        with self._place():
-            return await self._begin(run_id, first, key)
+        """Record the run and drive it; once begun, that is done whether or not the caller is still there. Raises Busy
+        when as many runs are under way as the gateway drives, WrongState if there is such a run or the key is taken."""
+        self._require_place()
+        return await self._begin(run_id, first, key)
 
     async def _begin(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
         self._require_open()
         async with self._lock(run_id):
-            run = start(run_id, first)
-            begun = Record(run_id, run.seq, encode(first))
-            await self._ports.log.append([begun], entry_of(run), key)
-            announce([(run, first, begun)], self._ports)
-            self._drive(run)
-        return run
+            if run_id in self._drivers:
+                raise WrongState(f"run {run_id} has begun already.")
+            return await self._drive(Recorder.of_new(run_id, first, key, self._ports)).begun()
 
     async def judge(
         self, run_id: str, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None
@@ -200,7 +199,8 @@ class Runs:
             return await record(run, events, self._ports)
         with nullcontext() if has_place else self._place():
             run = await record(run, events, self._ports)
-            self._drive(run)
+            if not self._closing:  # else the next process takes the run up
+                self._drive(Recorder(run, self._ports))
         return run
 
     # --- subagents, which are driven in the place of the run that asked for them ---
@@ -266,25 +266,26 @@ class Runs:
     @contextmanager
     def _place(self) -> Iterator[None]:
         """Keeps a place for a run that is about to be driven. Raises Busy if there is none."""
-        if len(self._drivers) + self._begun >= self._active_max:
+        self._require_place()
+        self._promised += 1
+        try:
+            yield
+        finally:
+            self._promised -= 1
+
+    def _require_place(self) -> None:
+        if len(self._drivers) + self._promised >= self._active_max:
             raise Busy(
                 f"{self._active_max} runs are under way, as many as this gateway drives at once: try again.",
                 retry_after_seconds=BUSY_RETRY_AFTER_SECONDS,
             )
-        self._begun += 1
-        try:
-            yield
-        finally:
-            self._begun -= 1
 
-    def _drive(self, run: Run) -> None:
-        """Unless the gateway is shutting down: then the next process takes the run up."""
-        if self._closing:
-            return
-        driver = Driver(run, self._ports)
-        self._drivers[run.id] = driver
+    def _drive(self, recorder: Recorder) -> Driver:
+        driver = Driver(recorder, self._ports)
+        self._drivers[recorder.run.id] = driver
         self._tell_waiting()
         driver.task.add_done_callback(lambda _: self._driven(driver))
+        return driver
 
     def _tell_waiting(self) -> None:
         self._news.set()

@@ -45,10 +45,10 @@ async def test_a_key_that_came_with_another_request_is_refused(gateway: Gateway,
 
 
 async def test_a_request_in_flight_is_not_carried_out_again(gateway: Gateway) -> None:
-    first = asyncio.create_task(gateway.start("plan@latency=300", headers=KEY))
-    await asyncio.sleep(0.1)
+    first = asyncio.create_task(gateway.start("talks@latency=1000", headers=KEY))
+    await gateway.begun()
 
-    second = await gateway.start("plan@latency=300", headers=KEY)
+    second = await gateway.start("talks@latency=1000", headers=KEY)
 
     refused(second, 409, "idempotency_key_in_flight")
     assert second.headers["Retry-After"] == "1"

@@ -122,13 +122,14 @@ async def test_two_stops_at_the_same_time_are_one(runs: Runs) -> None:
     assert (await kinds(runs, "r")).count("run_stopped") == 1
 
 
-async def test_stop_before_the_first_step_stops_the_first_step(runs: Runs) -> None:
+async def test_stop_at_once_leaves_the_first_reply_unconfirmed(runs: Runs) -> None:
+    """A run begins with its first request: both are one write."""
     await runs.start("r", order(runs))
 
     run = await runs.cancel("r", "at once")
 
     assert run.reason == "cancelled"
-    assert await kinds(runs, "r") == ["run_started", "run_stopped"]
+    assert await kinds(runs, "r") == ["run_started", "turn_start", "run_stopped"]
 
 
 async def test_a_run_that_starts_while_the_gateway_closes_is_left_to_the_next_one(
@@ -143,7 +144,30 @@ async def test_a_run_that_starts_while_the_gateway_closes_is_left_to_the_next_on
 
     assert run.status is Status.RUNNING
     assert runs.active == 0
-    assert await kinds(runs, "r") == ["run_started"]
+    assert await kinds(runs, "r") == ["run_started", "turn_start", "turn"]
+
+
+async def test_a_run_whose_starter_has_gone_meanwhile_is_driven_all_the_same(runs: Runs, slow: SlowToAnswer) -> None:
+    slow.seconds = 0.1
+    starting = asyncio.create_task(runs.start("r", order(runs)))
+    await slow.written.wait()
+    starting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+
+    await asyncio.wait({driver.task for driver in runs._drivers.values()})
+    assert (await runs.get("r")).status is Status.COMPLETED
+
+
+async def test_of_two_that_start_one_run_one_is_told_so(runs: Runs, slow: SlowToAnswer) -> None:
+    slow.seconds = 0.1
+
+    first, second = await asyncio.gather(*(runs.start("r", order(runs)) for _ in range(2)), return_exceptions=True)
+
+    assert isinstance(first, Run)
+    assert isinstance(second, WrongState)
+    assert (await runs.wait("r", 20)).status is Status.COMPLETED
 
 
 async def test_a_start_that_fails_gives_its_place_back(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ async def test_runs_that_wait_cost_their_rows_and_nothing_else(gateway: Gateway,
     [metrics] = (observer for observer in runs._ports.observers if isinstance(observer, Metrics))
     model = runs._ports.model
     assert runs.active == 0
-    assert (len(runs._drivers), len(runs._locks), len(runs._rejoining), runs._begun) == (0, 0, 0, 0)
+    assert (len(runs._drivers), len(runs._locks), len(runs._rejoining), runs._promised) == (0, 0, 0, 0)
     assert feed._subscriptions == {}
     assert metrics._progress == {}
     assert isinstance(model, OpenAIModel)

@@ -239,7 +239,7 @@ class Loops:
 
     async def _start(self, run_id: str, first: RunStarted, key: Key | None) -> Run:
         try:
-            return await unhurried(self._runs.start(run_id, first, key))
+            return await self._runs.start(run_id, first, key)
         except WrongState:
             claim = None if key is None else await self._answers.claimed(key)
             if claim is None:
@@ -258,7 +258,7 @@ class Loops:
                     name, with_plain_ids(word), self._limits, metadata, self._clock()
                 )
                 try:
-                    return await unhurried(self._runs.start(run_id, first))
+                    return await self._runs.start(run_id, first)
                 except WrongState:
                     pass  # another request of the conversation was faster
             return await unhurried(self._runs.go_on(run_id, lambda run, now: converse(run, word, now)))

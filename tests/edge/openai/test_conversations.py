@@ -140,9 +140,9 @@ async def test_a_conversation_streams_text_and_calls(gateway: Gateway) -> None:
 
 
 async def test_two_requests_at_once_are_one_after_the_other_or_the_same(gateway: Gateway) -> None:
-    slow = "talks@latency=200"
+    slow = "talks@latency=1000"
     first = asyncio.create_task(say(gateway, [USER], slow))
-    await asyncio.sleep(0.1)
+    await gateway.begun()
 
     same, other = await asyncio.gather(
         say(gateway, [USER], slow), say(gateway, [{"role": "user", "content": "Something else"}], slow)
