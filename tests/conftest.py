@@ -1,14 +1,21 @@
-"""Fixtures that serve a whole gateway in this process, on a free port: see tests/serving.py."""
+"""Fixtures that serve a whole gateway in this process, on a free port: see tests/serving.py.
+
+Properties are never timed, and make their own of what a fixture gives. `HYPOTHESIS_PROFILE=deep` looks for longer; the
+default keeps the suite quick.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import hypothesis
 import pytest
+from hypothesis import HealthCheck
 from msgspec.structs import replace
 
 from gateway.adapters.providers.settings import ProviderSettings
@@ -20,6 +27,17 @@ from gateway.core.run import Policies
 from scripted.app import create_app as create_scripted
 from scripted.app import serving as serving_scripted
 from tests.serving import PRICES, SECONDS_MAX, TEST_SCRIPTS, Gateway, Serve, with_tools
+
+hypothesis.settings.register_profile(
+    "quick",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.register_profile(
+    "deep", hypothesis.settings.get_profile("quick"), max_examples=1000, stateful_step_count=80
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture

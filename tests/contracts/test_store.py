@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.adapters.store.sqlite import SqliteStore
@@ -198,7 +198,7 @@ Plan = Sequence[tuple[int, int]]
 """Appends in order: to which run, and how many records."""
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(plan=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=40))
 async def test_runs_that_append_at_the_same_time_each_keep_their_order(open_store: Open, plan: Plan) -> None:
     store = await open_store(f"plan{next(COUNTER)}")

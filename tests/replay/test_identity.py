@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.codec import encode
@@ -33,13 +33,11 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), limits, chance.policies)
 def test_whatever_happened_in_a_run_happens_again(seed: int, limits: Limits, policies: Policies) -> None:
     asyncio.run(check(seed, limits, policies))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), limits, chance.policies)
 def test_whatever_a_client_said_in_a_conversation_is_said_again(seed: int, limits: Limits, policies: Policies) -> None:
     asyncio.run(check(seed, limits, policies, conversation=True))

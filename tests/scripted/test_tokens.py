@@ -34,13 +34,13 @@ def direct(value: Any) -> int:
     return len(tokens.encoding().encode(text, disallowed_special=()))
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600, derandomize=True)
 @given(transcripts)
 def test_a_transcript_counted_in_parts_costs_what_it_costs_as_a_whole(messages: list[Any]) -> None:
     assert tokens.prompt_tokens(messages, None) == direct(messages)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(st.lists(st.builds(dict, role=st.sampled_from(["user", "tool"]), content=texts), min_size=1, max_size=5), values)
 def test_remembered_counts_do_not_change_what_a_growing_transcript_costs(messages: list[Any], tool: Any) -> None:
     for length in range(len(messages) + 1):

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.adapters.tools.workspace import Workspace
@@ -346,7 +346,7 @@ SEGMENTS = st.one_of(
 PATHS = st.one_of(st.lists(SEGMENTS, max_size=7).map("/".join), st.text(max_size=300))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(path=PATHS, tool=st.sampled_from(["read_file", "delete_file"]))
 def test_no_path_reads_or_deletes_anything_outside(trapped: Path, path: str, tool: str) -> None:
     (trapped / "notes.txt").write_text("may be deleted")
