@@ -354,8 +354,9 @@ def test_no_path_reads_or_deletes_anything_outside(trapped: Path, path: str, too
 
     answer = answer_of(trapped, tool, path)
 
+    after = tree(trapped.parent)
+    gone = before.keys() - after.keys()
     assert SECRET not in answer
-    assert tree(trapped.parent) in (
-        before,
-        {name: text for name, text in before.items() if name != "workspace/notes.txt"},
-    )
+    assert gone <= {f"workspace/{name}" for name in ("access.log", "errors.log", "notes.txt")}
+    assert len(gone) <= (tool == "delete_file")
+    assert after == {name: text for name, text in before.items() if name not in gone}
