@@ -141,6 +141,7 @@ async def assembled(
             ports,
             store,
             active_max=config.server.runs_active_max,
+            taken_up="handover" if store.was_closed_in_order else "recovery",
             subagents=lambda runs: Subagents(runs, child_event(catalogue, utc_now)),
         )
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)

@@ -123,12 +123,13 @@ class Gateway:
     async def trace(self, run_id: str, **params: Any) -> list[dict[str, Any]]:
         return (await self.get(f"/v1/runs/{run_id}/events", **params)).lines
 
-    async def until(self, run_id: str, kind: str) -> dict[str, Any]:
-        """Watch the run until an event of this kind, and return it."""
+    async def until(self, run_id: str, kind: str, times: int = 1) -> dict[str, Any]:
+        """Watch the run until an event of this kind, or so many, and return it."""
         async with self.session.get(f"{self.url}/v1/runs/{run_id}/events", params={"follow": "1"}) as response:
             async for line in response.content:
                 event = json.loads(line)
-                if event["type"] == kind:
+                times -= event["type"] == kind
+                if not times:
                     return event
         raise AssertionError(f"no {kind} came")
 

@@ -240,18 +240,18 @@ def rejoin(run: Run, now: datetime) -> list[e.Event]:
     return [e.RunResumed(cause="verdict", time=now)] if waited else []
 
 
-def take_up(run: Run, parent: Run, now: datetime) -> list[e.Event]:
-    """Go on with a subagent's run that its parent asks for again: after a crash, or after both were stopped and the
-    parent was resumed. One that was stopped alone has answered with that."""
+def take_up(run: Run, parent: Run, now: datetime, cause: e.TakenUp) -> list[e.Event]:
+    """Go on with a subagent's run that its parent asks for again: in another process, or after both were stopped and
+    the parent was resumed. One that was stopped alone has answered with that."""
     if run.status is Status.RUNNING:
-        return recover(run, now)
+        return recover(run, now, cause)
     again = reason_of(run.interruption) == "cancelled" and parent.resumed_by == "resume"
     return [e.RunResumed(cause="resume", time=now)] if again else []
 
 
-def recover(run: Run, now: datetime) -> list[e.Event]:
-    """Take up a run whose process died. One that has stopped is left as it is."""
-    return [] if run.status is not Status.RUNNING else [e.RunResumed(cause="recovery", time=now)]
+def recover(run: Run, now: datetime, cause: e.TakenUp = "recovery") -> list[e.Event]:
+    """Take up a run whose process is no more. One that has stopped is left as it is."""
+    return [] if run.status is not Status.RUNNING else [e.RunResumed(cause=cause, time=now)]
 
 
 def stop(

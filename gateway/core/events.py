@@ -168,11 +168,15 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream: bool | None = None
 
 
-class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """The run is driven again. A `recovery` follows the death of the process that drove it; with a `message` the client
-    went on with it."""
+TakenUp = Literal["recovery", "handover"]
+"""Why a run goes on in another process than the one that drove it: that one died, or it was closed in good order."""
 
-    cause: Literal["resume", "verdict", "settlement", "recovery", "message"]
+
+class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """The run is driven again: a command, or another process that has taken it up. With a `message` the client went on
+    with it."""
+
+    cause: Literal["resume", "verdict", "settlement", "message"] | TakenUp
     limits: Limits | None = None
     said: Said | None = None
     time: datetime

@@ -227,9 +227,10 @@ def still_missing(run: Run, calls: tuple[Call, ...]) -> Interruption | None:
 
 
 def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
-    """After a crash the time between the last event and the recovery was not driven."""
-    recovery = event.cause == "recovery"
-    driven = run.driven + (run.updated_at - run.driven_since) if recovery else run.driven
+    """The time between the last event and the next process was not driven. A death counts as a recovery; a process that
+    closed in good order says nothing of the run."""
+    taken_up = event.cause in ("recovery", "handover")
+    driven = run.driven + (run.updated_at - run.driven_since) if taken_up else run.driven
     return {
         "status": Status.RUNNING,
         "interruption": None,
@@ -238,9 +239,9 @@ def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
         "driven": driven,
         "driven_since": event.time,
         "inner": (),
-        "tally": run.tally if recovery else Tally(resumed_at_turn=run.turns),
-        "recoveries": run.recoveries + 1 if recovery else 0,
-        "resumed_by": run.resumed_by if recovery else event.cause,
+        "tally": run.tally if taken_up else Tally(resumed_at_turn=run.turns),
+        "recoveries": run.recoveries + (event.cause == "recovery") if taken_up else 0,
+        "resumed_by": run.resumed_by if taken_up else event.cause,
         **({} if event.said is None else went_on(run, event.said)),
     }
 

@@ -206,8 +206,8 @@ def actions(moment: Moment, started: e.RunStarted) -> Iterator[r.Action]:
             yield r.Resume(at=at, limits=limits)
         case e.RunResumed(cause="verdict") if not isinstance(moment.last, e.VerdictGiven):
             yield r.Rejoin(at=at)
-        case e.RunResumed(cause="recovery"):
-            yield r.Death(at=at)
+        case e.RunResumed(cause="recovery" | "handover" as cause):
+            yield r.Death(at=at, in_order=cause == "handover")
             yield taken_up(moment)
         case e.RunStopped() as stop:
             yield from stopped(moment, stop, started)
@@ -227,7 +227,7 @@ def taken_up(moment: Moment) -> r.Action:
 def stopped(moment: Moment, stop: e.RunStopped, started: e.RunStarted) -> Iterator[r.Action]:
     if not from_outside(stop, started):
         return
-    recovered = isinstance(moment.last, e.RunResumed) and moment.last.cause == "recovery"
+    recovered = isinstance(moment.last, e.RunResumed) and moment.last.cause in ("recovery", "handover")
     if moment.before.status is Status.RUNNING:
         if not (recovered and isinstance(stop.interruption, Cancelled)):
             yield r.Halt(

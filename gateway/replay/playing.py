@@ -20,7 +20,7 @@ from gateway.adapters.store.sqlite import SqliteStore
 from gateway.core import commands
 from gateway.core.commands import RaisedLimits, find_call, result_of
 from gateway.core.errors import GatewayError
-from gateway.core.events import Event, RunResumed, RunStarted
+from gateway.core.events import Event, RunResumed, RunStarted, TakenUp
 from gateway.core.loop import replay
 from gateway.core.ports import Index
 from gateway.core.run import Cancelled, Limits, Run
@@ -135,11 +135,11 @@ class Player:
         self._stage = stage
         self._ports = ports
         self._index = index
-        self._runs = self._process()
+        self._runs = self._process("recovery")
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def _process(self) -> ReplayedRuns:
-        return ReplayedRuns(self._ports, self._index, active_max=1)
+    def _process(self, taken_up: TakenUp) -> ReplayedRuns:
+        return ReplayedRuns(self._ports, self._index, active_max=1, taken_up=taken_up)
 
     async def act(self) -> None:
         self._do(self._runs.start(RUN, opening(self._recording.started)))
@@ -154,8 +154,8 @@ class Player:
             case Halt():
                 if action.during != "decision":
                     await self._halt(action)
-            case Death():
-                await self.die()
+            case Death(in_order=in_order):
+                await self.die("handover" if in_order else "recovery")
             case Recovery():
                 self._runs.recover()
             case _:
@@ -209,14 +209,14 @@ class Player:
             await self._runs.wait(RUN, None)
             await asyncio.sleep(0)
 
-    async def die(self) -> None:
+    async def die(self, taken_up: TakenUp = "recovery") -> None:
         """The process ends where it stands; the next one is ready, and has taken up nothing yet."""
         tasks = list(self._under_way)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._runs.close(0)
-        self._runs = self._process()
+        self._runs = self._process(taken_up)
 
 
 def opening(started: RunStarted) -> RunStarted:

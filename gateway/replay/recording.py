@@ -128,8 +128,10 @@ class Halt(Input, frozen=True, kw_only=True, tag="halt"):
     during: During
 
 
-class Death(Input, frozen=True, kw_only=True, tag="death"):
-    """The process ended."""
+class Death(Input, frozen=True, kw_only=True, omit_defaults=True, tag="death"):
+    """The process ended, `in_order` or not."""
+
+    in_order: bool = False
 
 
 class Recovery(Input, frozen=True, kw_only=True, tag="recovery"):

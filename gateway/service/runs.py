@@ -17,7 +17,7 @@ from gateway.core import commands
 from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import Busy, NotFound, Unavailable, WrongState
-from gateway.core.events import Event, RunResumed, RunStarted
+from gateway.core.events import Event, RunResumed, RunStarted, TakenUp
 from gateway.core.loop import replay
 from gateway.core.ports import Index, Key
 from gateway.core.run import Cancelled, Run, Status, reason_of
@@ -35,7 +35,8 @@ PARENT_STOPPED = "the run that asked for this was stopped"
 
 
 class Runs:
-    """The runs of one gateway. At most `active_max` are driven at a time."""
+    """The runs of one gateway. At most `active_max` are driven at a time. `taken_up` is why runs go on here that
+    another process drove."""
 
     def __init__(
         self,
@@ -43,11 +44,13 @@ class Runs:
         index: Index,
         *,
         active_max: int,
+        taken_up: TakenUp = "recovery",
         subagents: Callable[[Runs], AnswersCalls] | None = None,
     ) -> None:
         self._ports = dataclasses.replace(ports, subagents=subagents(self)) if subagents else ports
         self._index = index
         self._active_max = active_max
+        self._taken_up: TakenUp = taken_up
         self._drivers: dict[str, Driver] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._promised = 0
@@ -182,7 +185,7 @@ class Runs:
         if run.status is not Status.RUNNING:
             return commands.cancel(run, reason, now)
         stop = Stop(Status.INTERRUPTED, Cancelled(reason))
-        return [*commands.recover(run, now), commands.stop(run, stop, now)]
+        return [*commands.recover(run, now, self._taken_up), commands.stop(run, stop, now)]
 
     async def _command(self, run_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
         """One command at a time a run: what it sees is what it changes."""
@@ -239,10 +242,10 @@ class Runs:
         """The run as it is, and driven again if it was cut off."""
         self._require_staying()
         async with self._lock(run_id):
-            return await self._carry_out(run_id, lambda run: self._taken_up(run, parent), has_place=True)
+            return await self._carry_out(run_id, lambda run: self._joined(run, parent), has_place=True)
 
-    def _taken_up(self, run: Run, parent: Run) -> list[Event]:
-        return [] if self._is_driven(run) else commands.take_up(run, parent, self._ports.clock())
+    def _joined(self, run: Run, parent: Run) -> list[Event]:
+        return [] if self._is_driven(run) else commands.take_up(run, parent, self._ports.clock(), self._taken_up)
 
     def abandon(self, run_id: str, reason: str) -> None:
         """Stop a child whose parent no longer waits for it, unless both are only left for the next process."""
@@ -323,7 +326,7 @@ class Runs:
         await self._rejoin_above(run)
 
     def _recovered(self, run: Run) -> list[Event]:
-        return [] if self._is_driven(run) else commands.recover(run, self._ports.clock())
+        return [] if self._is_driven(run) else commands.recover(run, self._ports.clock(), self._taken_up)
 
     async def close(self, grace_seconds: float) -> None:
         """Let steps under way finish and be recorded; what does not finish in time is left for recovery."""

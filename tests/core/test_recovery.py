@@ -158,6 +158,18 @@ def test_three_recoveries_without_progress_are_poison() -> None:
     assert world.run.error == "the run was recovered 3 times in a row without any progress."
 
 
+def test_a_process_that_closed_in_good_order_says_nothing_of_the_run() -> None:
+    world = World()
+    world.recover()
+    world.recover()
+    for _ in range(3):
+        world.recover("handover")
+        assert world.decide() == AskModel()
+    world.recover()
+
+    assert isinstance(world.decide(), Stop)
+
+
 @pytest.mark.parametrize("progress", ["turn", "tool_result"])
 def test_progress_makes_recoveries_harmless(progress: str) -> None:
     world = World() if progress == "turn" else world_that_asked(READ)

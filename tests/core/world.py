@@ -320,9 +320,9 @@ class World:
     def post_all(self, outputs: list[ToolOutput]) -> list[e.Event]:
         return self.took(commands.tool_outputs(self.run, outputs, self.now))
 
-    def recover(self) -> list[e.Event]:
+    def recover(self, cause: e.TakenUp = "recovery") -> list[e.Event]:
         self.reload()
-        return self.took(commands.recover(self.run, self.now))
+        return self.took(commands.recover(self.run, self.now, cause))
 
     def took(self, events: list[e.Event]) -> list[e.Event]:
         self.record(*events)

@@ -16,7 +16,7 @@ from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.conversation import Word, converse
 from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed, WrongState
-from gateway.core.events import VERSION, Event, RunStarted
+from gateway.core.events import VERSION, Event, RunStarted, TakenUp
 from gateway.core.messages import Assistant, Function, System, Tool, ToolCall, User
 from gateway.core.ports import Entry, Key, Record, Reply, Sending, ToolContext
 from gateway.core.pricing import Usage
@@ -38,6 +38,7 @@ RESEARCH = ToolSpec(
 )
 ALL_TOOLS = (*TOOLS, RESEARCH)
 ALL_ASKED: tuple[Asked, ...] = (*ASKED, asks("research", question="who?"), asks("research", question="why?"))
+TAKEN_UP: tuple[TakenUp, ...] = ("recovery", "handover")
 ACTS_MAX = 12
 
 
@@ -247,7 +248,7 @@ class Original:
         for task in list(self._commands):
             task.cancel()
         await self._runs.close(0)
-        self._runs = ReplayedRuns(self._ports, self.log, active_max=1)
+        self._runs = ReplayedRuns(self._ports, self.log, active_max=1, taken_up=self.random.choice(TAKEN_UP))
         self.log.died.clear()
 
     async def _tried(self, command: Any) -> None:

@@ -13,6 +13,7 @@ from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.tool import Tool
 from gateway.core.errors import Unavailable
 from gateway.core.run import ToolSpec
+from gateway.core.stopping import RECOVERIES_MAX
 from gateway.service import feed
 from gateway.service import runs as runs_service
 from tests.serving import Gateway, Serve, eventually, refused
@@ -39,7 +40,7 @@ async def test_a_reply_in_flight_is_drained_and_the_next_start_goes_on(serve: Se
     async with serve() as gateway:
         require_published(await finished(gateway, run["id"]))
         resumed = [event for event in await gateway.trace(run["id"]) if event["type"] == "run_resumed"]
-        assert [event["cause"] for event in resumed] == ["recovery"]
+        assert [event["cause"] for event in resumed] == ["handover"]
 
 
 async def finished(gateway: Gateway, run_id: str) -> dict[str, Any]:
@@ -59,6 +60,20 @@ async def test_a_reply_that_takes_longer_than_the_grace_is_left_as_unconfirmed(s
     assert again["status"] == "completed"
     assert again["cost_usd"] == Decimal("0.00247")
     assert float(again["unconfirmed_cost_usd"]) == estimate
+
+
+async def test_a_step_that_outlasts_many_restarts_is_not_taken_for_poison(serve: Serve) -> None:
+    async with serve(server={"shutdown_grace_seconds": 0.05}) as gateway:
+        run = await gateway.run("once@latency=1000", wait=0)
+        await gateway.until(run["id"], "turn_start")
+    for restart in range(1, RECOVERIES_MAX + 2):
+        async with serve(server={"shutdown_grace_seconds": 0.05}) as gateway:
+            await gateway.until(run["id"], "turn_start", times=restart + 1)
+
+    async with serve() as gateway:
+        again = await finished(gateway, run["id"])
+
+    assert again["status"] == "completed"
 
 
 async def test_a_tool_under_way_is_drained_too(serve: Serve) -> None:

@@ -11,10 +11,12 @@ from gateway.core.errors import Unavailable
 
 
 class FileLock:
-    """Holds `PATH.lock`. The file stays when the lock is released: removing it would race with the next opener."""
+    """Holds `PATH.lock`. The file stays when the lock is released: removing it would race with the next opener. It
+    names its holder until that lets go of it in good order; where a name is found in it, a process has died."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, was_left_in_order: bool) -> None:
         self._descriptor = descriptor
+        self.was_left_in_order = was_left_in_order
 
     @classmethod
     def take(cls, database: Path) -> FileLock:
@@ -26,9 +28,14 @@ class FileLock:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise Unavailable(f"The store {database} is in use: another gateway{holder} uses it.") from None
+        was_left_in_order = not os.pread(descriptor, 1, 0)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        return cls(descriptor)
+        return cls(descriptor, was_left_in_order)
+
+    def leave_in_order(self) -> None:
+        os.truncate(self._descriptor, 0)
+        self.release()
 
     def release(self) -> None:
         os.close(self._descriptor)

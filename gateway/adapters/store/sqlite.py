@@ -80,7 +80,7 @@ class SqliteStore:
         await asyncio.to_thread(self._reader.shutdown)
         self._reading.close()
         await self._writer.close()
-        self._lock.release()
+        self._lock.leave_in_order()
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,6 +89,11 @@ class SqliteStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def was_closed_in_order(self) -> bool:
+        """Whether whoever had the store last closed it. A new one counts as closed."""
+        return self._lock.was_left_in_order
 
     @property
     def commits(self) -> int:

@@ -274,6 +274,22 @@ async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
     assert "it cannot be opened or created" in await refusal(tmp_path / "folder.db")
 
 
+async def test_a_store_tells_whether_it_was_closed_in_good_order(path: Path) -> None:
+    async with await SqliteStore.open(path) as store:
+        assert store.was_closed_in_order
+    async with await SqliteStore.open(path) as store:
+        assert store.was_closed_in_order
+    died = open_files(path, "process", named_statements(sql_folder() / "queries.sql"))
+    died.reading.close()
+    died.writing.close()
+    died.lock.release()  # as the kernel does when its holder dies
+
+    async with await SqliteStore.open(path) as store:
+        assert not store.was_closed_in_order
+    async with await SqliteStore.open(path) as store:
+        assert store.was_closed_in_order
+
+
 async def test_a_refused_opener_keeps_no_lock(path: Path) -> None:
     path.write_text("not a database, " * 100)
     await refusal(path)

@@ -149,7 +149,9 @@ const CAUSES = {
   resume: "Resumed",
   verdict: "Went on after a verdict",
   settlement: "Went on with what came back",
-  recovery: "Taken up again after the gateway's process ended",
+  recovery: "Taken up again after the gateway's process had died",
+  handover: "Taken over from the gateway that was closed",
+  message: "The client went on",
 };
 
 function resumed({ event }) {
