@@ -31,6 +31,7 @@ from gateway.core.statistics import Report
 from gateway.edge.wire import (
     Cancel,
     ChangedPolicies,
+    ChangedStopRules,
     GiveVerdict,
     PostOutputs,
     Resume,
@@ -42,6 +43,7 @@ from gateway.edge.wire import (
 
 __all__ = [
     "ChangedPolicies",
+    "ChangedStopRules",
     "Gateway",
     "GatewayProblem",
     "GatewayUnreachable",

@@ -21,6 +21,22 @@ def run(
     max_turns: o.MaxTurns = None,
     max_budget_usd: o.MaxBudget = None,
     deadline_seconds: o.Deadline = None,
+    budget_mode: Annotated[
+        str | None,
+        typer.Option(metavar=o.BUDGET_MODES, help="Whether a budget may be passed by a turn, or by nothing."),
+    ] = None,
+    repeated_calls: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Stop when one call was asked for this often.")
+    ] = None,
+    repeated_failures: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop when one call has failed this often.")
+    ] = None,
+    after_tool: Annotated[
+        list[str] | None, typer.Option(metavar="TOOL", help="Stop once this tool has succeeded; may be repeated.")
+    ] = None,
+    stop_rule: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Hold it to a stop rule of the gateway's; may be repeated.")
+    ] = None,
     dedupe: Annotated[
         str | None,
         typer.Option(metavar=o.choices("dedupe"), help="Which repeated calls are answered from the record."),
@@ -46,10 +62,11 @@ def run(
         agent=agent,
         model=model,
         system=system,
-        limits=o.limits_of(max_turns, max_budget_usd, deadline_seconds),
+        limits=o.limits_of(max_turns, max_budget_usd, deadline_seconds, budget_mode),
         policies=o.policies_of(
             dedupe=dedupe, tool_errors=tool_errors, on_permanent_error=on_permanent_error, approval=approval
         ),
+        stop_rules=o.stop_rules_of(repeated_calls, repeated_failures, after_tool, stop_rule),
     )
     from gateway.cli.attending import attend
 

@@ -10,8 +10,8 @@ import typer
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.core.commands import RaisedLimits
-from gateway.core.run import Policies
-from gateway.edge.wire import ChangedPolicies
+from gateway.core.run import Limits, Policies
+from gateway.edge.wire import ChangedPolicies, ChangedStopRules
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 NO_CAP = "none"
@@ -28,9 +28,12 @@ class Connection(Struct, frozen=True):
         return f"Connection(url={self.url!r}, api_key=…)"
 
 
-def choices(policy: str) -> str:
+def choices(field: str, of: type[Struct] = Policies) -> str:
     """`off|read_only|all`: the values of a policy as the help shows them, taken from its type."""
-    return "|".join(get_args(get_type_hints(Policies)[policy]))
+    return "|".join(get_args(get_type_hints(of)[field]))
+
+
+BUDGET_MODES = choices("budget_mode", Limits)
 
 
 Url = Annotated[
@@ -62,9 +65,12 @@ Deadline = Annotated[
 ]
 
 
-def limits_of(max_turns: str | None, max_budget_usd: str | None, deadline_seconds: str | None) -> RaisedLimits:
+def limits_of(
+    max_turns: str | None, max_budget_usd: str | None, deadline_seconds: str | None, budget_mode: str | None = None
+) -> RaisedLimits:
     """The limits that were given; the others stay as they are."""
     return RaisedLimits(
+        budget_mode=UNSET if budget_mode is None else one_of(BUDGET_MODES, budget_mode, "budget_mode"),
         max_turns=cap(max_turns, int, "--max-turns"),
         max_budget_usd=cap(max_budget_usd, Decimal, "--max-budget-usd"),
         deadline_seconds=cap(deadline_seconds, float, "--deadline-seconds"),
@@ -89,7 +95,27 @@ def policies_of(**given: str | None) -> ChangedPolicies:
     """The policies that were given; the others are the agent's."""
     changed = {name: value for name, value in given.items() if value is not None}
     for name, value in changed.items():
-        if value not in choices(name).split("|"):
-            hint = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter(f"{value!r} must be one of {choices(name).replace('|', ', ')}.", param_hint=hint)
+        one_of(choices(name), value, name)
     return msgspec.convert(changed, ChangedPolicies)
+
+
+def one_of(choices: str, value: str, name: str) -> Any:
+    if value not in choices.split("|"):
+        hint = f"--{name.replace('_', '-')}"
+        raise typer.BadParameter(f"{value!r} must be one of {choices.replace('|', ', ')}.", param_hint=hint)
+    return value
+
+
+def stop_rules_of(
+    repeated_calls: int | None,
+    repeated_failures: int | None,
+    after_tools: list[str] | None,
+    predicates: list[str] | None,
+) -> ChangedStopRules:
+    """The stop rules that were given; the others are the agent's."""
+    return ChangedStopRules(
+        repeated_calls=repeated_calls or UNSET,
+        repeated_failures=repeated_failures or UNSET,
+        after_tools=tuple(after_tools) if after_tools else UNSET,
+        predicates=tuple(predicates) if predicates else UNSET,
+    )

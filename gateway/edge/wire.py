@@ -16,9 +16,17 @@ from gateway.core.messages import Message
 from gateway.core.ports import Entry
 from gateway.core.pricing import Usage
 from gateway.core.run import Approval, Call, Interruption, Limits, Parent, Policies, Run, Status, StopRules
-from gateway.service.agents import ChangedPolicies, FunctionDefinition, StartRun, ToolDefinition
+from gateway.service.agents import ChangedPolicies, ChangedStopRules, FunctionDefinition, StartRun, ToolDefinition
 
-__all__ = ["ChangedPolicies", "FunctionDefinition", "RaisedLimits", "StartRun", "ToolDefinition", "ToolOutput"]
+__all__ = [
+    "ChangedPolicies",
+    "ChangedStopRules",
+    "FunctionDefinition",
+    "RaisedLimits",
+    "StartRun",
+    "ToolDefinition",
+    "ToolOutput",
+]
 
 Reason = Annotated[str, Meta(max_length=2000)]
 

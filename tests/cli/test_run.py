@@ -92,7 +92,15 @@ def test_a_refusal_as_json_is_the_problem_of_the_api(cli: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--max-turns", "many"), ("--max-budget-usd", "nan"), ("--dedupe", "some"), ("--no-such-option",)]
+    "options",
+    [
+        ("--max-turns", "many"),
+        ("--max-budget-usd", "nan"),
+        ("--dedupe", "some"),
+        ("--budget-mode", "firm"),
+        ("--repeated-calls", "1"),
+        ("--no-such-option",),
+    ],
 )
 def test_a_wrong_option_is_exit_code_2_before_anything_starts(cli: Run, options: tuple[str, ...]) -> None:
     assert cli("run", INPUT, *options).code == 2
@@ -114,8 +122,9 @@ def test_json_is_the_body_of_the_api_and_nothing_else(cli: Run, url: str) -> Non
 
 def test_the_options_of_a_run_reach_it(cli: Run) -> None:
     policies = ("--dedupe", "all", "--tool-errors", "vague", "--on-permanent-error", "stop", "--approval", "deny")
-    limits = ("--max-turns", "9", "--max-budget-usd", "0.5", "--deadline-seconds", "30")
-    done = cli("run", INPUT, "--model", "once", "--system", "Be brief.", *limits, *policies, "--json")
+    limits = ("--max-turns", "9", "--max-budget-usd", "0.5", "--budget-mode", "hard", "--deadline-seconds", "30")
+    rules = ("--repeated-calls", "3", "--repeated-failures", "2", "--after-tool", "delete_file")
+    done = cli("run", INPUT, "--model", "once", "--system", "Be brief.", *limits, *policies, *rules, "--json")
 
     run = body(done.out)
     assert run["model"] == "once"
@@ -123,10 +132,29 @@ def test_the_options_of_a_run_reach_it(cli: Run) -> None:
     assert run["limits"] == {
         "max_turns": 9,
         "max_budget_usd": 0.5,
-        "budget_mode": "soft",
+        "budget_mode": "hard",
         "deadline_seconds": 30.0,
     }
+    assert run["stop_rules"] == {
+        "repeated_calls": 3,
+        "repeated_failures": 2,
+        "after_tools": ["delete_file"],
+    }
     assert list(run["policies"].values())[:4] == ["all", "vague", "stop", "deny"]  # type: ignore[attr-defined]
+
+
+def test_a_stop_rule_of_the_command_line_stops_the_run(cli: Run) -> None:
+    done = cli("run", INPUT, "--agent", "runaway", "--repeated-calls", "3")
+
+    assert done.code == 6
+    assert "list_files {} was asked for 3 times." in done.out + done.err
+
+
+def test_a_stop_rule_that_the_gateway_does_not_have_is_refused_in_words(cli: Run) -> None:
+    done = cli("run", INPUT, "--stop-rule", "no_such_rule")
+
+    assert done.code == 8
+    assert "there is no stop rule no_such_rule" in done.err
 
 
 # --- going on -------------------------------------------------------------------------------------------------------
