@@ -188,11 +188,12 @@ class Gateway:
         *,
         status: Status | None = None,
         agent: str | None = None,
+        text: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> RunPage:
-        """One page of the list, newest first."""
-        asked = {"status": status, "agent": agent, "limit": limit, "cursor": cursor}
+        """One page of the list, newest first; with `text` only runs in whose entry all its words occur."""
+        asked = {"status": status, "agent": agent, "text": text, "limit": limit, "cursor": cursor}
         params = {name: str(value) for name, value in asked.items() if value is not None}
         return self._decoded(_page_decoder, await self.request("GET", "/v1/runs", params=params))
 

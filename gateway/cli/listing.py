@@ -16,13 +16,13 @@ from gateway.edge.wire import RunPage
 
 
 def list_runs(
-    connection: Connection, *, status: Status | None, agent: str | None, limit: int, everything: bool
+    connection: Connection, *, status: Status | None, agent: str | None, text: str | None, limit: int, everything: bool
 ) -> None:
     async def fetch(gateway: Gateway) -> RunPage:
-        page = await gateway.runs(status=status, agent=agent, limit=limit)
+        page = await gateway.runs(status=status, agent=agent, text=text, limit=limit)
         runs, cursor = page.runs, page.next_cursor
         while everything and cursor:
-            more = await gateway.runs(status=status, agent=agent, limit=limit, cursor=cursor)
+            more = await gateway.runs(status=status, agent=agent, text=text, limit=limit, cursor=cursor)
             runs, cursor = [*runs, *more.runs], more.next_cursor
         return RunPage(runs=runs, next_cursor=cursor)
 

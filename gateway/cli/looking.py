@@ -14,6 +14,9 @@ from gateway.core.run import Status
 def runs(
     status: Annotated[Status | None, typer.Option(help="Only runs with this status.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Only runs whose line, or task, has all these words.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many, or how many a page with --all.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="Every page, not only the newest runs.")] = False,
     url: o.Url = DEFAULT_URL,
@@ -23,7 +26,9 @@ def runs(
     """List runs, newest first: what each did, what it cost, and why it stopped."""
     from gateway.cli.listing import list_runs
 
-    list_runs(Connection(url, api_key, as_json), status=status, agent=agent, limit=limit, everything=everything)
+    list_runs(
+        Connection(url, api_key, as_json), status=status, agent=agent, text=text, limit=limit, everything=everything
+    )
 
 
 def show(run_id: o.RunId, url: o.Url = DEFAULT_URL, api_key: o.ApiKey = None, as_json: o.AsJson = False) -> None:

@@ -144,6 +144,7 @@ def runs_table(runs: list[Entry], now: datetime) -> Table:
         table.add_column(heading, overflow="fold")
     for heading in ("turns", "cost", "age"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("task", no_wrap=True, overflow="ellipsis", min_width=8)
     for run in runs:
         table.add_row(
             run.id,
@@ -153,6 +154,7 @@ def runs_table(runs: list[Entry], now: datetime) -> Table:
             str(run.turns),
             money(run.cost_usd),
             age(now - run.created_at),
+            Text(printable(run.task)),
         )
     return table
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 Content = str | list[dict[str, Any]]
+
+TASK_CHARS_MAX = 120
 
 
 class Function(Struct, frozen=True):
@@ -57,3 +60,11 @@ def text_of(content: Content | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(str(part.get("text", "")) for part in content if part.get("type") == "text")
+
+
+def task_of(messages: Sequence[Message]) -> str:
+    """The beginning of what the user said first, on one line."""
+    for message in messages:
+        if isinstance(message, User):
+            return " ".join(text_of(message.content)[: 4 * TASK_CHARS_MAX].split())[:TASK_CHARS_MAX]
+    return ""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gateway.core.messages import Assistant
+from gateway.core.messages import Assistant, task_of
 from gateway.core.pricing import ZERO, Usage
 from gateway.core.run import Parent, Run, Status, ToolSpec
 
@@ -96,8 +96,8 @@ class Record(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """The index row of a run: what lists show. `delegated_cost_usd` is the part of the cost that subagents' runs have
-    in rows of their own."""
+    """The index row of a run: what lists show. `task` is the beginning of what the user asked; `delegated_cost_usd` is
+    the part of the cost that subagents' runs have in rows of their own."""
 
     id: str
     agent: str
@@ -112,6 +112,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     parent: Parent | None = None
     delegated_cost_usd: Decimal = ZERO
+    task: str = ""
 
 
 def entry_of(run: Run) -> Entry:
@@ -129,6 +130,7 @@ def entry_of(run: Run) -> Entry:
         updated_at=run.updated_at,
         parent=run.parent,
         delegated_cost_usd=run.delegated_cost_usd,
+        task=task_of(run.messages),
     )
 
 
@@ -164,9 +166,14 @@ class EventLog(Protocol):
 
 class Index(Protocol):
     async def page(
-        self, *, status: Status | None, agent: str | None, before: str | None, limit: int
+        self, *, status: Status | None, agent: str | None, text: str | None = None, before: str | None, limit: int
     ) -> tuple[list[Entry], str | None]:
-        """Runs, newest first, and the cursor of the next page. Raises BadRequest for a cursor that is not ours."""
+        """Runs, newest first, and the cursor of the next page. Raises BadRequest for a cursor that is not ours.
+
+        With a `text`, only those in whose id, agent, model, status, reason, parent or task each of its words occurs,
+        whatever the case. So many runs are looked through at a time: a page may hold fewer than the limit, or none,
+        and have a cursor all the same.
+        """
         ...
 
     async def running(self) -> list[str]:

@@ -62,6 +62,12 @@ STATUS = Param(
     },
 )
 AGENT = Param("agent", "Only runs of this agent.", {"type": "string"})
+TEXT = Param(
+    "text",
+    "Only runs in whose id, agent, model, status, reason, parent or task each of these words occurs. A page may hold "
+    "fewer than the limit: `next_cursor` goes on looking.",
+    {"type": "string", "maxLength": 200},
+)
 CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
 LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": 200})
 
@@ -110,7 +116,7 @@ def run_routes(runs: RunRoutes) -> list[Route]:
             about="List runs, newest first.",
             answers={200: RunPage},
             errors=(400, 503),
-            params=(STATUS, AGENT, CURSOR, LIMIT),
+            params=(STATUS, AGENT, TEXT, CURSOR, LIMIT),
         ),
         Route(
             method="GET",

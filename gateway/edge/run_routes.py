@@ -25,6 +25,7 @@ from gateway.service.runs import Runs
 
 WAIT_SECONDS_MAX = 3600.0
 PAGE_RUNS_MAX = 200
+TEXT_CHARS_MAX = 200
 CLIENT_GONE = "the client went away"
 
 T = TypeVar("T")
@@ -122,13 +123,17 @@ class RunRoutes:
     # --- looking ---
 
     async def page(self, request: web.Request) -> web.Response:
-        only_params(request, frozenset({"status", "agent", "cursor", "limit"}))
+        only_params(request, frozenset({"status", "agent", "text", "cursor", "limit"}))
         status = request.query.get("status")
         if status is not None and status not in list(Status):
             raise BadRequest(f"status is {status!r}: it must be one of {', '.join(Status)}.", param="status")
+        text = request.query.get("text")
+        if text is not None and len(text) > TEXT_CHARS_MAX:
+            raise BadRequest(f"text has {len(text)} characters: at most {TEXT_CHARS_MAX} are looked for.", param="text")
         entries, cursor = await self._index.page(
             status=Status(status) if status else None,
             agent=request.query.get("agent"),
+            text=text,
             before=request.query.get("cursor"),
             limit=int(number_param(request, "limit", 50, least=1, most=PAGE_RUNS_MAX, whole=True)),
         )

@@ -23,8 +23,17 @@ def run_id(cli: Run) -> str:
 def test_the_list_shows_what_each_run_did_and_cost(cli: Run, run_id: str) -> None:
     shown = cli("runs", "--agent", "plan", "--limit", "1").out
 
-    assert shown.split("\n")[0].split() == ["run", "agent", "model", "status", "turns", "cost", "age"]
-    assert re.search(rf"^{run_id} +plan +plan +completed +3 +\$0\.002470 +\d+ s$", shown, re.MULTILINE)
+    assert shown.split("\n")[0].split() == ["run", "agent", "model", "status", "turns", "cost", "age", "task"]
+    assert re.search(
+        rf"^{run_id} +plan +plan +completed +3 +\$0\.002470 +\d+ s +{re.escape(INPUT)} *$", shown, re.MULTILINE
+    )
+
+
+def test_runs_are_found_by_what_was_asked(cli: Run) -> None:
+    run_id = cli("run", "Who feeds the llamas?", "--agent", "once", "--detach").out.strip()
+
+    assert [run["id"] for run in json.loads(cli("runs", "--text", "LLAMAS who", "--json").out)["runs"]] == [run_id]
+    assert cli("runs", "--text", "alpacas").err == "No runs.\n"
 
 
 def test_the_list_as_json_is_a_page_of_the_api(cli: Run, url: str, run_id: str) -> None:

@@ -87,3 +87,27 @@ async def test_a_hundred_runs_at_once_are_all_shown(gateway: Gateway, console: C
 
     await eventually(all_done, "the runs are done")
     await expect(console.row("completed")).to_have_count(100)
+
+
+async def test_a_search_finds_runs_by_what_was_asked_also_beyond_what_is_loaded(
+    gateway: Gateway, open_console: Open
+) -> None:
+    old = await gateway.run("talks", input="Who rotates the LOGS on Sundays?")
+    for _ in range(60):
+        await gateway.run("talks")
+    console = await open_console(gateway)
+    rows = console.get("table.runs tbody tr")
+    await expect(rows).to_have_count(50)
+
+    await console.page.get_by_label("Search").fill("sundays logs")
+    await expect(rows).to_have_count(1)
+    await expect(rows.first.locator(".task")).to_have_text("Who rotates the LOGS on Sundays?")
+    await expect(rows.first.locator("code")).to_have_text(old["id"])
+
+    await gateway.run("talks", input="Which logs are from Sundays?")
+    await expect(rows).to_have_count(2)
+    await gateway.run("talks", input="And the others?")
+    await console.page.get_by_label("Search").fill("no such words")
+    await console.sees(".empty", "No run is like that.")
+    await console.page.get_by_label("Search").fill("")
+    await expect(rows).to_have_count(50)

@@ -76,12 +76,14 @@ async def everything(store: Store) -> list[Entry]:
     return entries
 
 
-async def pages(store: Store, *, limit: int, status: Status | None = None, agent: str | None = None) -> list[Entry]:
+async def pages(
+    store: Store, *, limit: int, status: Status | None = None, agent: str | None = None, text: str | None = None
+) -> list[Entry]:
     """All pages, one after the other, as a client reads them."""
     found: list[Entry] = []
     cursor: str | None = None
     while True:
-        entries, cursor = await store.page(status=status, agent=agent, before=cursor, limit=limit)
+        entries, cursor = await store.page(status=status, agent=agent, text=text, before=cursor, limit=limit)
         assert len(entries) <= limit
         found += entries
         if cursor is None:
@@ -266,7 +268,13 @@ def many_runs() -> list[Entry]:
     """250 runs; some begin at the same instant, so that only the id orders them."""
     statuses = itertools.cycle([Status.COMPLETED, Status.RUNNING, Status.FAILED, Status.INTERRUPTED, Status.COMPLETED])
     return [
-        entry(f"r{n:03}", status=next(statuses), agent=f"agent{n % 3}", created_at=NOON + timedelta(seconds=n // 4))
+        entry(
+            f"r{n:03}",
+            status=next(statuses),
+            agent=f"agent{n % 3}",
+            created_at=NOON + timedelta(seconds=n // 4),
+            task=f"Which of files-{n % 10} mentions ÄRGER?",
+        )
         for n in range(250)
     ]
 
@@ -289,6 +297,38 @@ async def test_filters_narrow_every_page(full: Store, status: Status | None, age
 
     wanted = (run for run in many_runs()[::-1] if status in (None, run.status) and agent in (None, run.agent))
     assert found == list(wanted)
+
+
+SEARCHES = {
+    "": lambda run: True,
+    "  mentions  WHICH ": lambda run: True,
+    "ärger": lambda run: True,
+    "mentions Files-7": lambda run: "files-7" in run.task,
+    "agent1 files-4 FAILED": lambda run: run.agent == "agent1" and run.status is Status.FAILED and "-4" in run.task,
+    "r017": lambda run: run.id == "r017",
+    "nowhere": lambda run: False,
+}
+
+
+@pytest.mark.parametrize("status", [None, Status.RUNNING, Status.FAILED])
+@pytest.mark.parametrize("text", SEARCHES)
+async def test_a_search_finds_runs_by_all_of_its_words(full: Store, text: str, status: Status | None) -> None:
+    found = await pages(full, limit=4, text=text, status=status)
+
+    wanted = [run for run in many_runs()[::-1] if SEARCHES[text](run) and status in (None, run.status)]
+    assert found == wanted
+
+
+async def test_a_page_of_a_search_looks_through_so_many_runs_and_the_next_one_goes_on(
+    full: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.adapters.store.sqlite.SEARCHED_MAX", 100)
+
+    first, cursor = await full.page(status=None, agent=None, text="r017", before=None, limit=10)
+
+    assert first == []
+    assert cursor is not None
+    assert [run.id for run in await pages(full, limit=10, text="r017")] == ["r017"]
 
 
 async def test_runs_that_begin_between_two_pages_do_not_shift_the_second(full: Store) -> None:

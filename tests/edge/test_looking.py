@@ -59,6 +59,8 @@ async def test_a_list_is_read_a_page_at_a_time(gateway: Gateway) -> None:
         ({"agent": "files"}, ["destructive", "talks", "once"]),
         ({"agent": "nobody"}, []),
         ({"agent": "files", "status": "completed", "limit": "1"}, ["talks"]),
+        ({"text": "FILES talks mentions"}, ["talks"]),
+        ({"text": "alpacas"}, []),
     ],
 )
 async def test_a_list_can_be_of_one_status_and_one_agent(

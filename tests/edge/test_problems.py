@@ -142,6 +142,7 @@ async def test_a_parameter_of_a_start_that_means_nothing_is_refused(gateway: Gat
         ("status=done", "status"),
         ("status=", "status"),
         ("limit=0", "limit"),
+        (f"text={'x' * 201}", "text"),
         ("limit=201", "limit"),
         ("limit=1.5", "limit"),
         ("limit=ten", "limit"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,17 @@ from gateway.core.pricing import total
 from gateway.core.run import Parent, Status
 
 Row = tuple[Any, ...]
+
+SHOWN = (0, 1, 2, 3, 4, 11, 14)
+"""What a search looks into: id, agent, model, status, reason, parent and task."""
+
+
+def says(row: Row, words: Sequence[str]) -> bool:
+    """Whether all of these words, which are case-folded, occur in the row."""
+    if not words:
+        return True
+    shown = " ".join(row[column] or "" for column in SHOWN).casefold()
+    return all(word in shown for word in words)
 
 
 def row_of(entry: Entry) -> Row:
@@ -30,6 +42,7 @@ def row_of(entry: Entry) -> Row:
         entry.parent and entry.parent.run_id,
         entry.parent and entry.parent.call_id,
         str(entry.delegated_cost_usd),
+        entry.task,
     )
 
 
@@ -49,6 +62,7 @@ def entry_from(row: Row) -> Entry:
         parent,
         call,
         delegated,
+        task,
     ) = row
     return Entry(
         id=id_,
@@ -64,6 +78,7 @@ def entry_from(row: Row) -> Entry:
         updated_at=instant(updated),
         parent=None if parent is None else Parent(parent, call),
         delegated_cost_usd=Decimal(delegated),
+        task=task,
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
-from gateway.adapters.store.rows import Row, entry_from, group_from, row_of
+from gateway.adapters.store.rows import Row, entry_from, group_from, row_of, says
 from gateway.adapters.store.statements import named_statements, sql_folder
 from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
 from gateway.core.errors import Unavailable, WrongState
@@ -30,6 +30,8 @@ from gateway.core.run import Status
 T = TypeVar("T")
 
 NO_LIMIT = -1
+SEARCHED_MAX = 10_000
+"""Runs that one page of a search looks through: some 20 ms."""
 
 
 class Append(NamedTuple):
@@ -117,16 +119,20 @@ class SqliteStore:
     # --- Index ------------------------------------------------------------------------------------------------------
 
     async def page(
-        self, *, status: Status | None, agent: str | None, before: str | None, limit: int
+        self, *, status: Status | None, agent: str | None, text: str | None = None, before: str | None, limit: int
     ) -> tuple[list[Entry], str | None]:
         cursor = parse(before)
+        words = (text or "").casefold().split()
+        seen_max = SEARCHED_MAX if words else limit
         by_status = "running" if status is Status.RUNNING else "status"
         filters = [name for name, value in (("agent", agent), (by_status, status)) if value is not None]
         query = "page_of_" + "_and_".join(filters) if filters else "page"
         values = {"status": status and str(status), "agent": agent, "created_at": cursor.created_us, "id": cursor.id}
-        rows = await self._select(query, {**values, "limit": limit + 1})
-        entries = [entry_from(row) for row in rows[:limit]]
-        return entries, behind(entries[-1]) if len(rows) > limit > 0 else None
+        rows = self._reading.execute
+        found, last = await self._read(
+            lambda: look_through(rows(self._sql[query], {**values, "limit": seen_max + 1}), words, limit, seen_max)
+        )
+        return [entry_from(row) for row in found], None if last is None else behind(entry_from(last))
 
     async def running(self) -> list[str]:
         return [id_ for (id_,) in await self._select("running", ())]
@@ -195,6 +201,19 @@ class SqliteStore:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:
             raise unavailable(self._path, error) from error
+
+
+def look_through(rows: Iterable[Row], words: list[str], limit: int, seen_max: int) -> tuple[list[Row], Row | None]:
+    """Rows in which all words occur, and the last that was looked at, if there are more behind it."""
+    found: list[Row] = []
+    last = None
+    for seen, row in enumerate(rows):
+        if seen == seen_max or len(found) == limit:
+            return found, last
+        last = row
+        if says(row, words):
+            found.append(row)
+    return found, None
 
 
 def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:

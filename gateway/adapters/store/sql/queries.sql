@@ -25,11 +25,11 @@ PRAGMA application_id;
 INSERT INTO events (run_id, seq, body) VALUES (?, ?, ?);
 
 -- name: upsert_run
--- What a run is pinned to (agent, model, parent, its beginning) never changes.
+-- What a run is pinned to (agent, model, parent, its beginning, its task) never changes.
 INSERT INTO runs (
   id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
   status = excluded.status,
   reason = excluded.reason,
@@ -61,7 +61,7 @@ SELECT count(*) FROM runs WHERE reason = ?;
 
 -- name: page
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
@@ -69,35 +69,35 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 -- name: page_of_status
 -- Of runs that have stopped: those that go on are in an index of their own.
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE status = :status AND status <> 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_running
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE status = 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent_and_running
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs INDEXED BY runs_running
 WHERE agent = :agent AND status = 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE agent = :agent AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_agent_and_status
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE agent = :agent AND status = :status AND status <> 'running' AND (created_at, id) < (:created_at, :id)
 ORDER BY created_at DESC, id DESC LIMIT :limit;
@@ -126,7 +126,7 @@ WHERE place IN ((:runs * 50 + 99) / 100, (:runs * 90 + 99) / 100, (:runs * 99 + 
 
 -- name: stats_most_expensive
 SELECT id, agent, model, status, reason, turns, tool_runs, cost_usd, unconfirmed_cost_usd,
-  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd
+  created_at, updated_at, parent_run_id, parent_call_id, delegated_cost_usd, task
 FROM runs
 WHERE id IN (
   SELECT id FROM counted_runs

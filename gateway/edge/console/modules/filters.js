@@ -1,5 +1,5 @@
-// Filters of the list. They stand in the address, so that a filtered list can be kept and sent to somebody. Status and
-// agent are asked of the gateway; what waits for a person and the text are looked for in what is loaded.
+// Filters of the list. They stand in the address, so that a filtered list can be kept and sent to somebody. The gateway
+// carries them out, except for what waits for a person; what it tells of changes is filtered here.
 
 import { h } from "./dom.js";
 import { waits } from "./status.js";
@@ -21,6 +21,7 @@ export function queryOf(params) {
   const view = params.get("status");
   if (view) query.set("status", view === "waiting" ? "interrupted" : view);
   if (params.get("agent")) query.set("agent", params.get("agent"));
+  if (params.get("q")) query.set("text", params.get("q"));
   return query.toString();
 }
 
@@ -29,7 +30,7 @@ export function matches(run, params) {
   if (view === "waiting" ? !waits(run) : view && run.status !== view) return false;
   if (params.get("agent") && run.agent !== params.get("agent")) return false;
   const words = (params.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  const text = [run.id, run.agent, run.model, run.status, run.reason ?? "", run.parent?.run_id ?? ""].join(" ").toLowerCase();
+  const text = [run.id, run.agent, run.model, run.status, run.reason, run.parent?.run_id, run.task].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -39,7 +40,7 @@ export function filterBar(params, agents) {
     if (event.key === "Enter" && /^run_\S+$/.test(event.target.value.trim())) location.hash = `#/runs/${encodeURIComponent(event.target.value.trim())}`;
   };
   return h("div", { class: "filters", role: "search", "aria-label": "Filter the runs" },
-    h("input", { type: "search", placeholder: "Search", title: "In id, agent, model, status and reason of the runs that are loaded", "aria-label": "Search", value: params.get("q") ?? "", oninput: search, onkeydown: enter }),
+    h("input", { type: "search", placeholder: "Search", maxlength: 200, title: "In task, id, agent, model, status and reason", "aria-label": "Search", value: params.get("q") ?? "", oninput: search, onkeydown: enter }),
     h("select", { "aria-label": "Agent", onchange: (event) => change(params, "agent", event.target.value) },
       h("option", { value: "", selected: !params.get("agent") }, "Every agent"),
       agents.map((name) => h("option", { value: name, selected: params.get("agent") === name }, name))),

@@ -10,6 +10,8 @@ import { pill, waits, wordsOf } from "./status.js";
 const PAGE = 50;
 const RUNS_MAX = 1000;
 const AGE_MS = 5_000;
+const TYPING_MS = 200;
+const NEVER = "9999";
 
 export function runsPage(root, params) {
   const page = new RunsPage(root, params);
@@ -47,26 +49,31 @@ class RunsPage {
     this.closed = true;
     this.source.close();
     clearInterval(this.timer);
+    clearTimeout(this.typing);
   }
 
+  /** Of what is loaded, what matches is shown until the gateway has answered, which is asked when the typing pauses. */
   changed(params) {
     const again = queryOf(params) !== queryOf(this.params);
+    const typed = params.get("q") !== this.params.get("q");
     this.params = params;
     if (again) {
-      this.runs.clear();
+      this.refiltered = true;
       this.cursor = null;
       this.loading = true;
-      this.reload().catch(() => {}); // the connection says it, and comes back
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.reload().catch(() => {}), typed ? TYPING_MS : 0); // the connection says it, and comes back
     }
     this.draw();
   }
 
-  /** The newest page again. What was loaded beyond it stays where it is. */
+  /** The newest page again. What was loaded beyond it stays where it is, unless other filters hold now. */
   async reload() {
     const query = queryOf(this.params);
     try {
       const { runs, next_cursor: cursor } = await api.get(`/v1/runs?${query}&limit=${PAGE}`);
       if (this.closed || query !== queryOf(this.params)) return;
+      if (this.refiltered) this.keepFrom(cursor ? runs.at(-1)?.created_at ?? NEVER : "");
       const older = this.runs.size > PAGE;
       for (const run of runs) this.put(run);
       if (!older) this.cursor = cursor;
@@ -78,6 +85,12 @@ class RunsPage {
       this.loading = false;
       this.draw();
     }
+  }
+
+  /** Forgets what other filters had shown, and what lies behind the page that these have given. */
+  keepFrom(time) {
+    for (const [id, run] of this.runs) if (run.created_at < time || !matches(run, this.params)) this.runs.delete(id);
+    this.refiltered = false;
   }
 
   async more() {
@@ -179,7 +192,9 @@ class RunsPage {
     return h("tr", { key: run.id, class: fresh ? "fresh" : null },
       h("td", { class: "status" }, pill(run)),
       h("th", { scope: "row", class: "id" },
-        h("a", { class: "open", href }, h("code", { title: run.id }, run.id)),
+        h("a", { class: "open", href },
+          run.task && h("span", { class: "task", title: run.task }, run.task),
+          h("code", { title: run.id }, run.id)),
         run.parent && h("span", { class: "tag", title: `asked for by ${run.parent.run_id}` }, "subagent")),
       h("td", { class: "agent" }, run.agent),
       h("td", { class: "model" }, run.model),
@@ -190,8 +205,8 @@ class RunsPage {
 
   empty(all) {
     if (this.loading || this.error) return null;
-    if (all.length) return h("p", { class: "empty" }, "None of the runs that are loaded match.");
-    const filtered = this.params.get("status") || this.params.get("agent");
+    if (this.cursor) return h("p", { class: "empty" }, "None of the newest runs is like that.");
+    const filtered = this.params.size > 0;
     return h("div", { class: "empty" },
       h("p", null, filtered ? "No run is like that." : "No runs yet."),
       filtered ? null : h("p", null, "Start one with ", h("kbd", null, "n"), ", or point your app at this gateway."));
@@ -200,7 +215,7 @@ class RunsPage {
   foot(shown, all) {
     if (!this.cursor) return null;
     if (all.length >= RUNS_MAX) return h("p", { class: "hint" }, `${number(RUNS_MAX)} runs are loaded: filter by status or agent to see older ones.`);
-    const label = shown.length < all.length ? "Search older runs" : "Load more";
+    const label = this.params.get("q") || shown.length < all.length ? "Search older runs" : "Load more";
     return h("div", { class: "foot" }, h("button", { type: "button", id: "more", disabled: this.loading, onclick: () => this.more() }, label));
   }
 }
