@@ -180,6 +180,10 @@ class Index(Protocol):
         """The ids of the runs whose status is `running`, oldest first."""
         ...
 
+    def all_taken_up(self) -> None:
+        """Whatever was running is driven again: when the store is closed now, it is left in good order."""
+        ...
+
     async def count(self, reason: str) -> int:
         """How many runs have stopped for this reason and wait."""
         ...

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
-from datetime import datetime
-from typing import Any, TypeVar
-from uuid import uuid4
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from aiohttp import web
 from msgspec.structs import replace
 
-from gateway.core.errors import BadRequest, WrongState
+from gateway.core.errors import BadRequest
 from gateway.core.ports import Clock, EventLog, Index, Key
 from gateway.core.run import Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
 from gateway.edge.bodies import decode, flag_param, json_response, number_param, only_params
+from gateway.edge.entering import attended, new_run_id, start_or_join, unhurried
 from gateway.edge.parents import in_the_callers_trace
 from gateway.edge.streaming import last_event_id, send_lines, send_sse, wants_sse
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunPage, StartRun, run_body
@@ -26,14 +25,6 @@ from gateway.service.runs import Runs
 WAIT_SECONDS_MAX = 3600.0
 PAGE_RUNS_MAX = 200
 TEXT_CHARS_MAX = 200
-CLIENT_GONE = "the client went away"
-
-T = TypeVar("T")
-
-
-async def unhurried(work: Coroutine[Any, Any, T]) -> T:
-    """Finish what changes a run even if the client goes away meanwhile: half a command would be worse than one."""
-    return await asyncio.shield(asyncio.ensure_future(work))
 
 
 class RunRoutes:
@@ -71,11 +62,14 @@ class RunRoutes:
             return await self._start_streaming(request, order, key)
 
         async def carry_out(key: Key | None, known_id: str | None) -> web.Response:
-            begun = self._runs.get(known_id) if known_id else self._begin(self._new_id(), order, key, stream=False)
-            run = await begun
+            run_id = known_id or self._new_id()
+            begun = self._runs.get(run_id) if known_id else self._begin(run_id, order, key, stream=False)
+            async with self._attended(run_id, order):
+                run = await begun
             if not wait_seconds:
                 return self._answer(run, 201)
-            run = await self._wait(run, wait_seconds, order)
+            async with self._attended(run.id, order):
+                run = await self._runs.wait(run.id, wait_seconds)
             return self._answer(run, 202 if run.status is Status.RUNNING else 201)
 
         return await self._answers.answer(key, carry_out)
@@ -85,40 +79,22 @@ class RunRoutes:
 
     async def _begin(self, run_id: str, order: StartRun, key: Key | None, *, stream: bool) -> Run:
         first = await self._agents.first_event(order, stream=stream, now=self._clock())
-        try:
-            return await self._runs.start(run_id, first, key)
-        except WrongState:
-            claim = None if key is None else await self._answers.claimed(key)
-            if claim is None:
-                raise
-            return await self._runs.get(claim.run_id)  # a request with the same key was faster
-
-    async def _wait(self, run: Run, seconds: float, order: StartRun) -> Run:
-        try:
-            return await self._runs.wait(run.id, seconds)
-        except asyncio.CancelledError:
-            await self._client_gone(run, order)
-            raise
+        return await start_or_join(self._runs, self._answers, run_id, first, key)
 
     async def _start_streaming(self, request: web.Request, order: StartRun, key: Key | None) -> web.StreamResponse:
         """The subscription comes first, so that no text is told before it."""
         claim = None if key is None else await self._answers.claimed(key)
         run_id = claim.run_id if claim else self._new_id()
         with self._feed.subscribe(run_id) as subscription:
-            run = await (self._runs.get(run_id) if claim else self._begin(run_id, order, key, stream=True))
-            if run.id != run_id:  # a request with the same key was faster
-                return await self._start_streaming(request, order, key)
-            try:
-                items = watch(subscription, self._log, run, 0, follow=False)
-                return await send_sse(request, items, run_headers(run))
-            except (asyncio.CancelledError, ConnectionResetError):
-                await self._client_gone(run, order)
-                raise
+            async with self._attended(run_id, order):
+                run = await (self._runs.get(run_id) if claim else self._begin(run_id, order, key, stream=True))
+                if run.id == run_id:
+                    items = watch(subscription, self._log, run, 0, follow=False)
+                    return await send_sse(request, items, run_headers(run))
+        return await self._start_streaming(request, order, key)  # a request with the same key was faster
 
-    async def _client_gone(self, run: Run, order: StartRun) -> None:
-        """A client that goes away does not cancel its run unless it asked for that."""
-        if order.cancel_on_disconnect and (await self._runs.get(run.id)).status is Status.RUNNING:
-            await unhurried(self._runs.cancel(run.id, CLIENT_GONE))
+    def _attended(self, run_id: str, order: StartRun) -> AbstractAsyncContextManager[None]:
+        return attended(self._runs, run_id, cancels=order.cancel_on_disconnect)
 
     # --- looking ---
 
@@ -205,11 +181,6 @@ class RunRoutes:
 
     def _answer(self, run: Run, status: int) -> web.Response:
         return json_response(run_body(run), status, run_headers(run))
-
-
-def new_run_id(now: datetime) -> str:
-    """Ids that are made one after the other sort so: what is written together then lies together in the store."""
-    return f"run_{int(now.timestamp() * 1000):011x}{uuid4().hex[:9]}"
 
 
 def run_headers(run: Run) -> dict[str, str]:

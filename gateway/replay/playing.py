@@ -215,7 +215,7 @@ class Player:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._runs.close(0)
+        await self._runs.close(0, 0)
         self._runs = self._process(taken_up)
 
 

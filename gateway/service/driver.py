@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from gateway.core import commands
-from gateway.core.errors import Unavailable
 from gateway.core.events import Event
 from gateway.core.loop import Action, decide
 from gateway.core.run import Approval, Cancelled, Deadline, InDoubt, Run, Status
@@ -35,20 +34,17 @@ class Driver:
         self._stop: Stop | None = None
         self._draining = False
         self._interruptible = False
-        self._begun: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        self.beginning: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        """The run as it began, once that is written, or what the log raised: then there is neither run nor driver."""
         if not recorder.is_behind:
-            self._begun.set_result(recorder.run)
+            self.beginning.set_result(recorder.run)
         self.task = asyncio.create_task(self._drive(), name=f"run {recorder.run.id}")
-
-    async def begun(self) -> Run:
-        """The run as it began, once that is written; the driver goes on whether or not anybody waits for it. Raises
-        what the log raised, and then there is neither a run nor a driver."""
-        return await asyncio.shield(self._begun)
 
     @property
     def has_begun(self) -> bool:
         """Whether there is anything of the run in the record."""
-        return self._begun.done()
+        beginning = self.beginning
+        return beginning.done() and not beginning.cancelled() and beginning.exception() is None
 
     @property
     def run(self) -> Run:
@@ -72,21 +68,27 @@ class Driver:
     async def _drive(self) -> None:
         timer = self._arm_deadline()
         try:
+            await self._to_its_stop()
+        except NotBegun as refusal:
+            self.beginning.set_exception(refusal.why)
+        finally:
+            self.beginning.cancel()  # unless it is known already
+            if timer is not None:
+                timer.cancel()
+
+    async def _to_its_stop(self) -> None:
+        """A bug of ours or of a plug-in must not leave a run that says it is running for ever."""
+        try:
             while self._is_running() and self._stop is None and not self._draining:
                 await self._perform(decide(self._recorder.ahead, self._ports.rules, self._ports.clock()))
             if self._stop is not None:
                 await self._end(self._stop)
             await self._write()
-        except NotBegun as refusal:
-            self._begun.set_exception(refusal.why)
+        except NotBegun:
+            raise
         except Exception as fault:
             log.exception("run %s: a fault of the gateway", self.run.id)
-            await self._fail(fault)
-        finally:
-            if not self._begun.done():
-                self._begun.set_exception(Unavailable("the gateway is shutting down: try again in a moment."))
-            if timer is not None:
-                timer.cancel()
+            await self._end(Stop(Status.FAILED, error=f"a fault of the gateway: {type(fault).__name__}: {fault}"))
 
     async def _perform(self, action: Action) -> None:
         """Only the waits between two records may be interrupted, so that what was recorded is always applied."""
@@ -126,7 +128,7 @@ class Driver:
 
     async def _write(self) -> None:
         """A store that is down holds a run up; one that has not begun is refused instead."""
-        if self._begun.done():
+        if self.beginning.done():
             await self._recorder.write_when_possible()
             return
         beginning = self.run
@@ -134,7 +136,7 @@ class Driver:
             await self._recorder.write()
         except Exception as why:
             raise NotBegun(why) from why
-        self._begun.set_result(beginning)
+        self.beginning.set_result(beginning)
 
     async def _end(self, why: Stop, inner: tuple[Approval | InDoubt, ...] = ()) -> None:
         """Stop the run for what did not come out of its own loop, unless it has stopped already."""
@@ -151,7 +153,3 @@ class Driver:
         left = max(0.0, limit - driven_seconds(self.run, self._ports.clock()))
         stop = Stop(Status.INTERRUPTED, Deadline(limit))
         return asyncio.get_running_loop().call_later(left, self._interrupt, stop)
-
-    async def _fail(self, fault: Exception) -> None:
-        """A bug of ours or of a plug-in must not leave a run that says it is running for ever."""
-        await self._end(Stop(Status.FAILED, error=f"a fault of the gateway: {type(fault).__name__}: {fault}"))

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 BUSY_RETRY_AFTER_SECONDS = 1.0
 CANCEL_SECONDS_MAX = 10.0
+BEGIN_SECONDS_MAX = 10.0  # longer than the store waits for a file that somebody else has locked
 PARENT_STOPPED = "the run that asked for this was stopped"
 
 
@@ -71,6 +73,11 @@ class Runs:
             raise NotFound(f"there is no run {run_id}.", param="run_id")
         return replay(run_id, (decode_event(record.body) for record in records))
 
+    async def settled(self, run_id: str) -> Run:
+        """As `get`, once no command on the run is being carried out: it may be about to begin."""
+        async with self._lock(run_id):
+            return await self.get(run_id)
+
     async def wait(self, run_id: str, seconds: float | None) -> Run:
         """The run once it has stopped, or as it is when the time is up. One that is still to be taken up after a crash
         is waited for like any other."""
@@ -104,7 +111,8 @@ class Runs:
         async with self._lock(run_id):
             if run_id in self._drivers:
                 raise WrongState(f"run {run_id} has begun already.")
-            return await self._drive(Recorder.of_new(run_id, first, key, self._ports)).begun()
+            driver = self._drive(Recorder.of_new(run_id, first, key, self._ports))
+            return await asyncio.shield(driver.beginning)
 
     async def judge(
         self, run_id: str, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None
@@ -146,6 +154,12 @@ class Runs:
         run = await self._cancel(run_id, reason)
         await self._rejoin_above(run)
         return run
+
+    async def cancel_driven(self, run_id: str, reason: str) -> None:
+        """Stop the run if it is under way, or about to begin. One that waits, or has ended, is left as it is."""
+        with suppress(NotFound, WrongState):
+            if (await self.settled(run_id)).status is Status.RUNNING:
+                await self.cancel(run_id, reason)
 
     async def _cancel(self, run_id: str, reason: str) -> Run:
         async with self._lock(run_id):
@@ -315,6 +329,7 @@ class Runs:
                 await patiently()(self._take_up, run_id)
             except Exception:
                 log.exception("run %s cannot be taken up", run_id)
+        self._index.all_taken_up()
 
     async def _take_up(self, run_id: str) -> None:
         run = await self.get(run_id)
@@ -328,20 +343,21 @@ class Runs:
     def _recovered(self, run: Run) -> list[Event]:
         return [] if self._is_driven(run) else commands.recover(run, self._ports.clock(), self._taken_up)
 
-    async def close(self, grace_seconds: float) -> None:
-        """Let steps under way finish and be recorded; what does not finish in time is left for recovery."""
+    async def close(self, grace_seconds: float, begin_seconds: float = BEGIN_SECONDS_MAX) -> None:
+        """Let steps under way finish and be recorded; what does not finish in time is left for recovery. Whether a run
+        has begun is waited for longer: whoever starts it must not be told that there is none."""
         self._closing = True
         self._tell_waiting()
         for task in filter(None, (self._recovery, *self._rejoining)):
             task.cancel()
-        tasks = {driver.task for driver in self._drivers.values()}
-        for driver in self._drivers.values():
+        drivers = list(self._drivers.values())
+        for driver in drivers:
             driver.drain()
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=grace_seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await all_done((driver.task for driver in drivers), grace_seconds)
+        await all_done((driver.beginning for driver in drivers), begin_seconds)
+        for driver in drivers:
+            driver.task.cancel()
+        await asyncio.gather(*(driver.task for driver in drivers), return_exceptions=True)
 
     def _require_open(self) -> None:
         if self._closing:
@@ -350,6 +366,13 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
+
+
+async def all_done(futures: Iterable[asyncio.Future[Any]], seconds: float) -> None:
+    """Wait until all are done, or the time is up."""
+    pending = [future for future in futures if not future.done()]
+    if pending:
+        await asyncio.wait(pending, timeout=seconds)
 
 
 def patiently() -> AsyncRetrying:

@@ -78,6 +78,9 @@ class MemoryLog:
     async def running(self) -> list[str]:
         return [RUN_ID] if self.status is Status.RUNNING else []
 
+    def all_taken_up(self) -> None:
+        pass
+
     async def page(self, **_: Any) -> Any:
         raise NotImplementedError
 
@@ -247,7 +250,7 @@ class Original:
     async def _die(self) -> None:
         for task in list(self._commands):
             task.cancel()
-        await self._runs.close(0)
+        await self._runs.close(0, 0)
         self._runs = ReplayedRuns(self._ports, self.log, active_max=1, taken_up=self.random.choice(TAKEN_UP))
         self.log.died.clear()
 

@@ -735,7 +735,7 @@ async def test_the_next_process_joins_parent_and_subagent_again(
         assert (run["status"], run["output"]) == ("completed", FOUND)
         assert (child["status"], child["turns"], child["cost_usd"]) == ("completed", 3, PLAN_COST)
         assert run["unconfirmed_cost_usd"] == child["unconfirmed_cost_usd"]
-        assert causes == ["recovery"]
+        assert causes == ["handover"]
         assert gateway.stored_runs() == 2
 
 

@@ -33,11 +33,9 @@ class FileLock:
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return cls(descriptor, was_left_in_order)
 
-    def leave_in_order(self) -> None:
-        os.truncate(self._descriptor, 0)
-        self.release()
-
-    def release(self) -> None:
+    def release(self, *, in_order: bool) -> None:
+        if in_order:
+            os.truncate(self._descriptor, 0)
         os.close(self._descriptor)
 
 

@@ -59,7 +59,7 @@ def open_files(name: Path | str, durability: Durability, sql: Mapping[str, str])
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FileLock.take(path)
-            undo.callback(lock.release)
+            undo.callback(lock.release, in_order=lock.was_left_in_order)
             writing = undo.enter_context(contextlib.closing(connect(str(path))))
             prepare(path, writing, durability, sql)
             reading = undo.enter_context(contextlib.closing(connect(f"{path.as_uri()}?mode=ro")))

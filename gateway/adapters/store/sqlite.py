@@ -60,6 +60,7 @@ class SqliteStore:
         self._path = opened.path
         self._sql = sql
         self._lock = opened.lock
+        self._in_order = opened.lock.was_left_in_order
         self._writer = self._writer_of(opened)
         self._reading = opened.reading
         self._reader = ThreadPoolExecutor(1, "store-reader")
@@ -82,7 +83,7 @@ class SqliteStore:
         await asyncio.to_thread(self._reader.shutdown)
         self._reading.close()
         await self._writer.close()
-        self._lock.leave_in_order()
+        self._lock.release(in_order=self._in_order)
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,9 +93,12 @@ class SqliteStore:
     ) -> None:
         await self.close()
 
+    def all_taken_up(self) -> None:
+        self._in_order = True
+
     @property
     def was_closed_in_order(self) -> bool:
-        """Whether whoever had the store last closed it. A new one counts as closed."""
+        """Whether whoever had the store last closed it, having taken up all that it had found. A new one was."""
         return self._lock.was_left_in_order
 
     @property

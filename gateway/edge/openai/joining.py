@@ -18,6 +18,7 @@ from gateway.core.run import Run
 REMEMBERED_SECONDS = 600.0
 REMEMBERED_MAX = 10_000
 NAME_LENGTH_MAX = 255
+DIGITS_MAX = 10  # of a number of turns: it takes but a few letters to name one that fills the memory
 
 CONVERSATION = "X-Gateway-Conversation"
 RUN_ID = "X-Run-Id"
@@ -46,6 +47,9 @@ class Recent:
         self._runs.pop(fingerprint, None)
         self._runs[fingerprint] = (self._clock(), run_id)
         self._forget()
+
+    def forget(self, fingerprint: str) -> None:
+        self._runs.pop(fingerprint, None)
 
     def run_of(self, fingerprint: str) -> str | None:
         self._forget()
@@ -100,8 +104,10 @@ def number(request: web.Request, name: str) -> Decimal | None:
 
 
 def whole(value: Decimal) -> int:
-    if not value.is_finite() or value != value.to_integral_value():
-        raise BadRequest(f"{MAX_TURNS} is {value}: it must be a whole number.", param=MAX_TURNS)
+    if not value.is_finite() or value.adjusted() >= DIGITS_MAX or value != value.to_integral_value():
+        raise BadRequest(
+            f"{MAX_TURNS} is {value}: it must be a whole number of at most {DIGITS_MAX} digits.", param=MAX_TURNS
+        )
     return int(value)
 
 

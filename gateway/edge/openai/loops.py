@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
 
 from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.core.conversation import Word, converse, take_back, with_provider_ids
-from gateway.core.errors import BadRequest, NotFound, Unavailable, WrongState
-from gateway.core.events import Event, RunStarted
+from gateway.core.errors import BadRequest, GatewayError, NotFound, Unavailable, WrongState
+from gateway.core.events import Event
 from gateway.core.explain import why
 from gateway.core.messages import Message, System
-from gateway.core.ports import Clock, EventLog, Key
+from gateway.core.ports import Clock, EventLog
 from gateway.core.run import Limits, Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
 from gateway.edge.bodies import json_response
+from gateway.edge.entering import attended, new_run_id, start_or_join, unhurried
 from gateway.edge.openai.answering import completion, headers, shown
 from gateway.edge.openai.asking import Asked, Outputs, asked, client_tools, outputs_of
 from gateway.edge.openai.chat_voice import ChatVoice
@@ -36,7 +37,6 @@ from gateway.edge.openai.joining import (
 from gateway.edge.openai.sending import send_told
 from gateway.edge.openai.telling import Telling
 from gateway.edge.parents import in_the_callers_trace
-from gateway.edge.run_routes import CLIENT_GONE, new_run_id, unhurried
 from gateway.service.agents import Agents, StartRun, check_params, check_transcript
 from gateway.service.feed import Feed, watch
 from gateway.service.runs import Runs
@@ -96,40 +96,27 @@ class Loops:
 
     async def stopped(self, request: web.Request, way: Way) -> tuple[Run, Run]:
         """The run as it was entered, and as it was when it had stopped."""
-        run = await way.enter()
-        try:
-            await self._runs.wait(run.id, None)
-        except asyncio.CancelledError:
-            await self._client_gone(request, run)
-            raise
-        return run, await self._ended(run.id)
+        async with self._attended(request, way.run_id):
+            run = await way.enter()
+        async with self._attended(request, run.id):
+            return run, require_stopped(await self._runs.wait(run.id, None))
 
     async def told(self, request: web.Request, way: Way, telling: Callable[[Run], Telling]) -> web.StreamResponse:
         """The run, entered and told as it goes on."""
         with self._feed.subscribe(way.run_id) as subscription:
-            run = await way.enter()
-            if run.id != way.run_id:  # a request with the same key was faster
-                return await self.told(request, Way(run.id, lambda: self._runs.get(run.id)), telling)
-            items = watch(subscription, self._log, run, run.seq, follow=False)
-            try:
-                return await send_told(request, run, items, telling(run), lambda: self._ended(run.id))
-            except (asyncio.CancelledError, ConnectionResetError):
-                await self._client_gone(request, run)
-                raise
+            async with self._attended(request, way.run_id):
+                run = await way.enter()
+                if run.id == way.run_id:
+                    items = watch(subscription, self._log, run, run.seq, follow=False)
+                    return await send_told(request, run, items, telling(run), lambda: self._ended(run.id))
+        # a request with the same key was faster
+        return await self.told(request, Way(run.id, lambda: self._runs.get(run.id)), telling)
 
     async def _ended(self, run_id: str) -> Run:
-        run = await self._runs.get(run_id)
-        if run.status is Status.RUNNING:
-            raise Unavailable(
-                f"the gateway is shutting down; run {run_id} goes on with the next one: ask again.",
-                retry_after_seconds=1.0,
-            )
-        return run
+        return require_stopped(await self._runs.get(run_id))
 
-    async def _client_gone(self, request: web.Request, run: Run) -> None:
-        """A client that goes away does not cancel its run unless it asked for that."""
-        if cancels_on_disconnect(request) and (await self._runs.get(run.id)).status is Status.RUNNING:
-            await unhurried(self._runs.cancel(run.id, CLIENT_GONE))
+    def _attended(self, request: web.Request, run_id: str) -> AbstractAsyncContextManager[None]:
+        return attended(self._runs, run_id, cancels=cancels_on_disconnect(request))
 
     # --- which run --------------------------------------------------------------------------------------------------
 
@@ -175,9 +162,16 @@ class Loops:
         return self._agent(request, body, whole)
 
     def _remembered(self, way: Way, request: web.Request, body: bytes) -> Way:
+        asked = fingerprint(request, body)
+
         async def enter() -> Run:
-            run = await way.enter()
-            self._recent.started(fingerprint(request, body), run.id)
+            self._recent.started(asked, way.run_id)  # already now: a client may give up, and ask again, while it begins
+            try:
+                run = await way.enter()
+            except GatewayError:
+                self._recent.forget(asked)
+                raise
+            self._recent.started(asked, run.id)
             return run
 
         return Way(way.run_id, enter)
@@ -192,12 +186,23 @@ class Loops:
         """The run that the request names, or began before: by its id, by its key, as the retry that it says it is."""
         options = order.request.gateway
         if run_id := request.headers.get(RUN_ID) or (options and options.run_id):
+            if not run_id.isascii():
+                raise NotFound(f"there is no run {run_id}.", param=RUN_ID)
             return run_id
         key = key_of(request, body)
         if key is not None and (claim := await self._answers.claimed(key)):
             return claim.run_id
         recent = self._recent.run_of(fingerprint(request, body))
-        return recent if recent and (is_retry(request) or await self._has_just_failed(recent)) else None
+        if recent and (is_retry(request) or await self._has_just_failed(recent)) and await self._began(recent):
+            return recent
+        return None
+
+    async def _began(self, run_id: str) -> bool:
+        """Whether there is such a run, once it is known."""
+        with suppress(NotFound):
+            await self._runs.settled(run_id)
+            return True
+        return False
 
     async def _has_just_failed(self, run_id: str) -> bool:
         """Then the same request is taken for a retry, also of a client that does not say so: what has failed fails
@@ -220,7 +225,7 @@ class Loops:
 
         async def enter() -> Run:
             first = await self._agents.first_event(self._order(request, order), stream=order.stream, now=self._clock())
-            return await self._start(run_id, first, key_of(request, body))
+            return await start_or_join(self._runs, self._answers, run_id, first, key_of(request, body))
 
         return self._remembered(Way(run_id, enter), request, body)
 
@@ -237,31 +242,23 @@ class Loops:
             params=order.params,
         )
 
-    async def _start(self, run_id: str, first: RunStarted, key: Key | None) -> Run:
-        try:
-            return await self._runs.start(run_id, first, key)
-        except WrongState:
-            claim = None if key is None else await self._answers.claimed(key)
-            if claim is None:
-                raise
-            return await self._runs.get(claim.run_id)  # a request with the same key was faster
-
     # --- conversations ----------------------------------------------------------------------------------------------
 
     def _conversation(self, run_id: str, name: str, request: web.Request, order: Asked) -> Way:
         word = self._word(request, order)
         metadata = in_the_callers_trace(request, order.metadata)
 
+        def goes_on(run: Run, now: datetime) -> list[Event]:
+            return converse(run, word, now)
+
         async def enter() -> Run:
-            if await self.known(run_id) is None:
-                first = self._agents.conversation_event(
-                    name, with_plain_ids(word), self._limits, metadata, self._clock()
-                )
-                try:
-                    return await self._runs.start(run_id, first)
-                except WrongState:
-                    pass  # another request of the conversation was faster
-            return await unhurried(self._runs.go_on(run_id, lambda run, now: converse(run, word, now)))
+            with suppress(NotFound):
+                return await unhurried(self._runs.go_on(run_id, goes_on))
+            plain = with_plain_ids(word)
+            first = self._agents.conversation_event(name, plain, self._limits, metadata, self._clock())
+            with suppress(WrongState):
+                return await unhurried(self._runs.start(run_id, first))
+            return await unhurried(self._runs.go_on(run_id, goes_on))  # another request of the conversation was faster
 
         return Way(run_id, enter)
 
@@ -276,6 +273,16 @@ class Loops:
             stream=order.stream,
             limits=limits_of(request),
         )
+
+
+def require_stopped(run: Run) -> Run:
+    """Raises Unavailable if it was only cut off by a shutdown."""
+    if run.status is Status.RUNNING:
+        raise Unavailable(
+            f"the gateway is shutting down; run {run.id} goes on with the next one: ask again with {RUN_ID}: {run.id}.",
+            retry_after_seconds=1.0,
+        )
+    return run
 
 
 def following(run: Run, messages: tuple[Message, ...]) -> tuple[Message, ...]:

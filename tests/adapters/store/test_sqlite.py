@@ -18,7 +18,7 @@ import pytest
 
 from gateway.adapters.store.opening import Durability, open_files
 from gateway.adapters.store.sqlite import SqliteStore
-from gateway.adapters.store.statements import named_statements, sql_folder
+from gateway.adapters.store.statements import named_statements, numbered_migrations, sql_folder
 from gateway.core.errors import Unavailable
 from gateway.core.ports import Entry, Record
 from gateway.core.run import Status
@@ -196,7 +196,7 @@ def test_durability_is_how_far_a_commit_waits(path: Path, durability: Durability
     assert opened.writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     opened.reading.close()
     opened.writing.close()
-    opened.lock.release()
+    opened.lock.release(in_order=True)
 
 
 # --- in words -------------------------------------------------------------------------------------------------------
@@ -274,20 +274,46 @@ async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
     assert "it cannot be opened or created" in await refusal(tmp_path / "folder.db")
 
 
-async def test_a_store_tells_whether_it_was_closed_in_good_order(path: Path) -> None:
+async def closed(path: Path, *, having_taken_up_all: bool = False) -> bool:
+    """Opens and closes the store, and says how it was found."""
     async with await SqliteStore.open(path) as store:
-        assert store.was_closed_in_order
-    async with await SqliteStore.open(path) as store:
-        assert store.was_closed_in_order
-    died = open_files(path, "process", named_statements(sql_folder() / "queries.sql"))
-    died.reading.close()
-    died.writing.close()
-    died.lock.release()  # as the kernel does when its holder dies
+        if having_taken_up_all:
+            store.all_taken_up()
+        return store.was_closed_in_order
 
-    async with await SqliteStore.open(path) as store:
-        assert not store.was_closed_in_order
-    async with await SqliteStore.open(path) as store:
-        assert store.was_closed_in_order
+
+def died(path: Path) -> None:
+    opened = open_files(path, "process", named_statements(sql_folder() / "queries.sql"))
+    opened.reading.close()
+    opened.writing.close()
+    opened.lock.release(in_order=False)  # as the kernel does when its holder dies
+
+
+async def test_a_store_tells_whether_it_was_closed_in_good_order(path: Path) -> None:
+    assert await closed(path)
+    assert await closed(path)
+    died(path)
+    assert not await closed(path)
+    assert not await closed(path, having_taken_up_all=True)  # the one before had taken up nothing
+    assert await closed(path)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_a_store_that_cannot_be_opened_is_left_as_it_was_found(path: Path, in_order: bool) -> None:
+    assert await closed(path)
+    if not in_order:
+        died(path)
+    set_version(path, 99)
+    with pytest.raises(Unavailable, match="newer gateway"):
+        await SqliteStore.open(path)
+    set_version(path, len(numbered_migrations(sql_folder() / "migrations")))
+
+    assert await closed(path) is in_order
+
+
+def set_version(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 async def test_a_refused_opener_keeps_no_lock(path: Path) -> None:

@@ -1,0 +1,54 @@
+"""How a request enters a run, whatever API it came by: it starts one or joins one, and what happens to the run when the
+client goes away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from gateway.core.errors import WrongState
+from gateway.core.events import RunStarted
+from gateway.core.ports import Key
+from gateway.core.run import Run
+from gateway.edge.answers import IdempotentAnswers
+from gateway.service.runs import Runs
+
+CLIENT_GONE = "the client went away"
+
+T = TypeVar("T")
+
+
+def new_run_id(now: datetime) -> str:
+    """Ids that are made one after the other sort so: what is written together then lies together in the store."""
+    return f"run_{int(now.timestamp() * 1000):011x}{uuid4().hex[:9]}"
+
+
+async def unhurried(work: Coroutine[Any, Any, T]) -> T:
+    """Finish what changes a run even if the client goes away meanwhile: half a command would be worse than one."""
+    return await asyncio.shield(asyncio.ensure_future(work))
+
+
+async def start_or_join(runs: Runs, answers: IdempotentAnswers, run_id: str, first: RunStarted, key: Key | None) -> Run:
+    """The new run; or the one that the key stands for, if a request with the same key was faster."""
+    try:
+        return await unhurried(runs.start(run_id, first, key))
+    except WrongState:
+        claim = None if key is None else await answers.claimed(key)
+        if claim is None:
+            raise
+        return await runs.settled(claim.run_id)
+
+
+@asynccontextmanager
+async def attended(runs: Runs, run_id: str, *, cancels: bool) -> AsyncIterator[None]:
+    """A client that goes away does not cancel its run unless it asked for that."""
+    try:
+        yield
+    except (asyncio.CancelledError, ConnectionResetError):
+        if cancels:
+            await unhurried(runs.cancel_driven(run_id, CLIENT_GONE))
+        raise
