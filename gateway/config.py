@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from gateway.adapters.providers.settings import ProviderSettings
-from gateway.adapters.tools.settings import ToolSettings
+from gateway.adapters.tools.settings import HttpSettings, ToolSettings
 from gateway.adapters.trace.settings import OtelSettings
 from gateway.core.commands import check_limits
 from gateway.core.errors import BadRequest, GatewayError
@@ -107,9 +107,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def secrets_of(config: Config) -> list[str]:
-    """What must never be written anywhere. Providers and receivers take keys in headers too."""
+    """What must never be written anywhere. Providers, receivers and tools take keys in headers too."""
     provider = config.provider
-    headers = [*config.otel.headers.values(), *(provider.headers.values() if provider else ())]
+    tools = [tool for tool in config.tools.values() if isinstance(tool, HttpSettings)]
+    headers = [value for each in (config.otel, *filter(None, (provider,)), *tools) for value in each.headers.values()]
     keys = [key.key for key in config.server.keys]
     return [*keys, *headers, *([provider.api_key] if provider and provider.api_key else [])]
 

@@ -206,7 +206,7 @@ class Metrics:
             self.run_cost.labels(run.agent, status).observe(float(run.cost_usd) - progress.cost_usd)
             self.duration.labels(run.agent, status).observe(run.driven.total_seconds() - progress.driven_seconds)
         if event.status is Status.BUDGET_EXCEEDED and run.limits.max_budget_usd is not None:
-            self.overshoot.labels().observe(float(run.spent_usd - run.limits.max_budget_usd))
+            self.overshoot.labels().observe(max(0.0, float(run.spent_usd - run.limits.max_budget_usd)))
 
 
 PROXY = "proxy"

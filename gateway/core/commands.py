@@ -32,8 +32,9 @@ from gateway.core.run import (
 )
 from gateway.core.stopping import Stop, driven_seconds, too_tight
 
+USD_MAX = Decimal(10) ** 9
+DECIMALS_MAX = 30  # a few letters name an amount that is a hundred megabytes when it is written out
 STOPPED_FOR_NOW = (Status.INTERRUPTED, Status.MAX_TURNS_EXCEEDED, Status.BUDGET_EXCEEDED)
-WAITING = ("approval", "tool_outputs", "in_doubt", "provider_unavailable", "deadline", "stop_rule")
 
 
 class RaisedLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,12 +65,20 @@ def check_limits(limits: Limits) -> Limits:
             f"max_turns is {limits.max_turns}: it must be from 1 to {MAX_TURNS_MAX}, or null.", param="limits.max_turns"
         )
     budget = limits.max_budget_usd
-    if budget is not None and not (budget.is_finite() and 0 < budget < 10**9):
-        raise BadRequest(f"max_budget_usd is {budget}: it must be above 0.", param="limits.max_budget_usd")
+    if budget is not None and not is_amount(budget):
+        raise BadRequest(
+            f"max_budget_usd is {budget:.3g}: it must be above 0 and below {USD_MAX:f}, with at most {DECIMALS_MAX} "
+            "decimals.",
+            param="limits.max_budget_usd",
+        )
     deadline = limits.deadline_seconds
     if deadline is not None and not 0 < deadline < 10**9:
         raise BadRequest(f"deadline_seconds is {deadline}: it must be above 0.", param="limits.deadline_seconds")
     return limits
+
+
+def is_amount(usd: Decimal) -> bool:
+    return usd.is_finite() and 0 < usd < USD_MAX and int(usd.as_tuple().exponent) >= -DECIMALS_MAX
 
 
 def resume(run: Run, raised: RaisedLimits, now: datetime) -> list[e.Event]:
@@ -117,7 +126,7 @@ def require_resumable(run: Run) -> None:
         raise WrongState(f"run {run.id} is {run.status} and cannot be resumed: start a new one.")
     match reason_of(run.interruption):
         case "approval":
-            waiting = ", ".join(call_id for call_id in waiting_ids(run))
+            waiting = ", ".join(waiting_ids(run))
             raise WrongState(f"run {run.id} waits for a verdict on {waiting}: approve or reject it.")
         case "in_doubt":
             raise WrongState(f"run {run.id} waits for a doubt to be settled: post its output, approve or reject it.")
@@ -185,7 +194,7 @@ def cancel(run: Run, reason: str, now: datetime) -> list[e.Event]:
     match reason_of(run.interruption):
         case "cancelled":
             return []
-        case waits if waits in WAITING:
+        case _ if run.status is Status.INTERRUPTED:
             return [stop(run, Stop(Status.INTERRUPTED, Cancelled(reason)), now)]
         case _:
             raise WrongState(f"run {run.id} has stopped already: {run.status}.")

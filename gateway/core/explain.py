@@ -38,7 +38,7 @@ def why_interrupted(run: Run) -> str | None:
         case MaxTurns(max_turns):
             return f"It used {plural(run.turns, 'turn')}, and max_turns is {max_turns}."
         case MaxBudget(limit, spent):
-            return f"It spent ${spent}, and max_budget_usd is {limit}."
+            return f"It spent ${spent:f}, and max_budget_usd is {limit:f}."
         case Approval(_, tool, args, _):
             return f"{tool} {encode(args).decode()} waits for an approval."
         case Cancelled(reason):

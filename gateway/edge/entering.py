@@ -29,7 +29,15 @@ def new_run_id(now: datetime) -> str:
 
 async def unhurried(work: Coroutine[Any, Any, T]) -> T:
     """Finish what changes a run even if the client goes away meanwhile: half a command would be worse than one."""
-    return await asyncio.shield(asyncio.ensure_future(work))
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(seen)
+    return await asyncio.shield(task)
+
+
+def seen(task: asyncio.Future[Any]) -> None:
+    """What it raised is for the client, and need not be logged if that has gone."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def start_or_join(runs: Runs, answers: IdempotentAnswers, run_id: str, first: RunStarted, key: Key | None) -> Run:

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 STOP_GRACE_SECONDS = 0.01
 """How long a cancelled tool may take to end before the run stops without it."""
 
+PROGRESS_MAX = 1000
+LABEL_CHARS_MAX = 500
+
 Events = AsyncGenerator[e.Event, None]
 
 
@@ -234,6 +237,7 @@ class CallContext:
         self._emit = emit
         self._clock = ports.clock
         self._cancelled = False
+        self._told = 0
 
     @property
     def cancelled(self) -> bool:
@@ -243,13 +247,23 @@ class CallContext:
         self._cancelled = True
 
     def progress(self, label: str) -> None:
-        if self.cancelled:
+        """Bounded, since each is recorded: a tool that tells of each of a million steps is not followed to its end."""
+        if self.cancelled or self._told == PROGRESS_MAX:
             return
-        event = e.ToolProgress(tool_name=self._call.tool, label=label, call=self._call.id, time=self._clock())
+        self._told += 1
+        words = (
+            as_text(str(label)) if self._told < PROGRESS_MAX else f"{PROGRESS_MAX - 1} labels are recorded: no more."
+        )
+        event = e.ToolProgress(tool_name=self._call.tool, label=words, call=self._call.id, time=self._clock())
         if threading.get_ident() == self._loop_thread:
             self._emit(event)  # at once, or it would come behind the result
         else:
             self._loop.call_soon_threadsafe(self._emit, event)
+
+
+def as_text(label: str) -> str:
+    """A label that can be recorded, whatever a tool made it of."""
+    return label[:LABEL_CHARS_MAX].encode(errors="replace").decode()
 
 
 class Waiting(Struct, frozen=True):

@@ -83,20 +83,19 @@ class Runs:
         is waited for like any other."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (run := await self.get(run_id)).status is Status.RUNNING and not self._closing:
+                while True:
+                    news = self._news  # as it is before the look: what comes during it is not missed
+                    run = await self.get(run_id)
+                    if run.status is not Status.RUNNING or self._closing:
+                        return run
                     driver = self._drivers.get(run_id)
                     if driver is None:
-                        await self._next_driver()
+                        await news.wait()  # until another run is driven, or none will be any more
                         continue
                     await asyncio.wait({driver.task})
                     if driver.run.status is not Status.RUNNING:
                         return driver.run  # as it is recorded, and need not be read again
-                return run
         return await self.get(run_id)
-
-    async def _next_driver(self) -> None:
-        """Until another run is driven, or none will be any more."""
-        await self._news.wait()
 
     # --- changing ---
 

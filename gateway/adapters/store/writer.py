@@ -76,7 +76,7 @@ class Transactions(Generic[W]):
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
         return False
 
     def commit(self, group: Sequence[Job[W]]) -> Outcomes:
@@ -153,6 +153,7 @@ class LoopWriter(Generic[W]):
         self._jobs_this_turn = 0
         self._alone = False
         self._locked_until: float | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
 
@@ -179,11 +180,13 @@ class LoopWriter(Generic[W]):
             self._commit()
 
     def _commit(self) -> None:
-        """What has been asked for, unless it was committed already while the file was locked."""
-        if not self._group:
-            return
-        if self._is_locked():
-            self._loop.call_later(LOCKED_RETRY_SECONDS, self._commit)
+        """What has been asked for; if the file is locked, a little later."""
+        if self._again is None:
+            self._try()
+
+    def _try(self) -> None:
+        self._again = self._loop.call_later(LOCKED_RETRY_SECONDS, self._try) if self._is_locked() else None
+        if self._again is not None:
             return
         self._locked_until = None
         group, self._group = self._group, []
@@ -202,8 +205,8 @@ class LoopWriter(Generic[W]):
         if self._closed:
             return
         self._closed = True
-        if self._group:
-            await asyncio.wait([job.done for job in self._group])
+        while self._group:  # noqa: ASYNC110 - also of those who no longer wait, and so of no future
+            await asyncio.sleep(LOCKED_RETRY_SECONDS)
         await asyncio.to_thread(self._checkpoints.close)
         await asyncio.to_thread(self._connection.close)
 

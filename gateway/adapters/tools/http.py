@@ -74,7 +74,7 @@ class HttpTool:
         except aiohttp.ClientConnectorError as error:
             raise ToolFailed(f"{self._name} cannot be reached: {error}.") from error
         except (aiohttp.ClientError, TimeoutError) as error:
-            words = f"{self._name} gave no whole answer, and may have done it: {error or type(error).__name__}."
+            words = f"{self._name} gave no whole answer, and may have done it: {str(error) or type(error).__name__}."
             raise ToolFailed(words) from error
         require_success(self._name, response, text)
         return text

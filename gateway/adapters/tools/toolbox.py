@@ -51,7 +51,7 @@ class LocalToolbox:
             raise ToolFailed(f"the tool {spec.name} is no longer configured.", permanent=True)
         watched = Watched(ctx)
         try:
-            with failures_in_words(spec.name):
+            with failures_in_words(spec.name, self._result_bytes_max):
                 quick = tool.spec.quick
                 answer = tool.run(args, watched) if quick else await self._in_time(spec, tool.run, args, watched)
                 text = answer if isinstance(answer, str) else encode(answer).decode()
@@ -100,8 +100,19 @@ class Watched:
 
 
 @contextlib.contextmanager
-def failures_in_words(name: str) -> Iterator[None]:
-    """Whatever a tool raises becomes ToolFailed. Only our caller's own cancellation is passed on."""
+def failures_in_words(name: str, bytes_max: int) -> Iterator[None]:
+    """Whatever a tool raises becomes ToolFailed, in words that are as bounded as its results. Only our caller's own
+    cancellation is passed on."""
+    try:
+        with raised_as_tool_failed(name):
+            yield
+    except ToolFailed as failed:
+        words = bounded(str(failed), bytes_max)
+        raise failed if words == str(failed) else ToolFailed(words, permanent=failed.permanent) from failed
+
+
+@contextlib.contextmanager
+def raised_as_tool_failed(name: str) -> Iterator[None]:
     try:
         yield
     except ToolFailed:
