@@ -5,6 +5,7 @@ Within a conversation a request is made when the one before it is answered, as a
 """
 
 import asyncio
+import codecs
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import groupby
@@ -169,7 +170,7 @@ class _Reply:
         self.pieces = 0
 
     async def read(self, chunks: AsyncIterator[bytes]) -> None:
-        async for event in assel.aparse(chunks):
+        async for event in assel.aparse(chunks, _parser()):
             self.first_at = self.first_at or time.perf_counter()
             if event.data != "[DONE]":
                 self._note(msgspec.json.decode(event.data))
@@ -180,3 +181,10 @@ class _Reply:
             delta = choice.get("delta") or {}
             self.pieces += bool(delta.get("content") or delta.get("tool_calls"))
             self.calls |= {call.get("index", 0) for call in delta.get("tool_calls") or ()}
+
+
+def _parser() -> assel.Parser:
+    """assel keeps one decoder for all of its parsers, so that half a character of one stream ends up in another."""
+    parser = assel.Parser()
+    parser.line_decoder.utf8dec = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return parser

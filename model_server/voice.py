@@ -83,8 +83,7 @@ class Voice:
             self._searched = constraint.reader.safe(self.writer.full, self._searched)
             return
         self._may_commit = False
-        number, before = self.writer.token_at(start)
-        prefix = before.decode("utf-8", "replace")
+        number, prefix = self.writer.token_at(start)
         text = grammars.calls(constraint.tools, parallel=constraint.parallel, prefix=prefix)
         self._grammar = _caught_up(self._tongue.grammar, text, self.tokens[number:])
 

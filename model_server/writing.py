@@ -11,13 +11,14 @@ class Writer:
         self._stops = stops
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._taken = 0
-        self._ends: list[int] = []  # of each token, in bytes
+        self._tokens = 0
+        self._beginnings: list[tuple[int, int]] = []
         self.full = ""
         self.shown = 0
         self.stopped = False
 
     def feed(self, piece: bytes) -> None:
-        self._ends.append((self._ends[-1] if self._ends else 0) + len(piece))
+        self._note_beginning()
         self.full += self._decoder.decode(piece)
         self._look_for_stops()
 
@@ -32,12 +33,18 @@ class Writer:
         start, self._taken = self._taken, self.shown
         return self.full[start : self.shown]
 
-    def token_at(self, index: int) -> tuple[int, bytes]:
-        """Which token holds the character at an index, and the bytes of the text before it in that token."""
-        before = self.full[:index].encode()
-        number = next(number for number, end in enumerate(self._ends) if end > len(before))
-        start = self._ends[number - 1] if number else 0
-        return number, before[start:]
+    def token_at(self, index: int) -> tuple[int, str]:
+        """From which token on the character at an index is written, and the text before it from there on: a token that
+        begins within a character is not begun with."""
+        start, number = next(each for each in reversed(self._beginnings) if each[0] <= index)
+        return number, self.full[start:index]
+
+    def _note_beginning(self) -> None:
+        """Where the next token begins, in characters: bytes that are none have other lengths as text than they had."""
+        unfinished, _ = self._decoder.getstate()
+        if not unfinished:
+            self._beginnings.append((len(self.full), self._tokens))
+        self._tokens += 1
 
     def _look_for_stops(self) -> None:
         found = [at for stop in self._stops if (at := self.full.find(stop, max(0, self.shown - len(stop)))) >= 0]

@@ -133,7 +133,7 @@ def run_routes(runs: RunRoutes) -> list[Route]:
             handler=runs.events,
             about="The trace, until the run stops: JSON lines, or events with Accept: text/event-stream.",
             answers={200: ("application/x-ndjson", "text/event-stream"), 204: None},
-            errors=(400, 404, 503),
+            errors=(400, 404, 429, 503),
             params=(AFTER, FOLLOW),
         ),
         command("approve", runs.approve, "Approve a call that waits, or run one in doubt again.", GiveVerdict),

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from gateway.core.codec import kind_of
+from gateway.core.errors import Busy
 from gateway.core.events import Event
 from gateway.core.ports import EventLog, Record
 from gateway.core.run import Run, Status
 
 QUEUE_MAX = 1000
+SUBSCRIPTIONS_MAX = 4096
 PAGE_EVENTS = 500
 
 
@@ -34,6 +36,7 @@ class Feed:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, set[Subscription]] = {}
+        self._count = 0
 
     def recorded(self, run: Run, event: Event, record: Record) -> None:
         self._publish(run.id, record)
@@ -52,11 +55,16 @@ class Feed:
 
     @contextmanager
     def subscribe(self, run_id: str) -> Iterator[Subscription]:
+        """Raises Busy when as many watch as the gateway tells: whoever is about to start a run asks before that."""
+        if self._count >= SUBSCRIPTIONS_MAX:
+            raise Busy(f"{SUBSCRIPTIONS_MAX} clients watch runs already: try again.", retry_after_seconds=5.0)
         queue: Subscription = asyncio.Queue(QUEUE_MAX)
         self._subscriptions.setdefault(run_id, set()).add(queue)
+        self._count += 1
         try:
             yield queue
         finally:
+            self._count -= 1
             watchers = self._subscriptions[run_id]
             watchers.discard(queue)
             if not watchers:

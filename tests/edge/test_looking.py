@@ -16,7 +16,7 @@ from gateway.adapters.tools.tool import Tool
 from gateway.core.run import ToolSpec
 from gateway.edge import streaming
 from gateway.service import feed
-from tests.serving import Gateway, Serve, refused
+from tests.serving import QUESTION, Gateway, Serve, refused
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -250,3 +250,39 @@ async def test_a_watcher_whose_queue_overflows_still_gets_every_event_in_order(
         assert ids == list(range(1, run["events"] + 1))
         labels = [json.loads(event.data)["label"] for event in got.sse if event.event == "tool_progress"]
         assert labels == [f"step {number}" for number in range(50)]
+
+
+# --- too many watchers ----------------------------------------------------------------------------------------------
+
+CHAT = {"model": "files", "messages": [{"role": "user", "content": QUESTION}], "stream": True}
+RESPONSE = {"model": "files", "input": QUESTION, "stream": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/runs", {"agent": "files", "input": QUESTION}),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", RESPONSE),
+    ],
+)
+async def test_a_stream_that_is_one_too_many_is_refused_before_its_run_begins(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(feed, "SUBSCRIPTIONS_MAX", 0)
+
+    got = await gateway.post(path, body, headers=SSE)
+
+    refused(got, 429, "busy", words="clients watch runs already")
+    assert got.headers["Retry-After"] == "5"
+    assert gateway.stored_runs() == 0
+
+
+@pytest.mark.parametrize("headers", [SSE, {}])
+async def test_a_watcher_that_is_one_too_many_is_told_to_come_back(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    run = await gateway.run("talks")
+    monkeypatch.setattr(feed, "SUBSCRIPTIONS_MAX", 0)
+
+    refused(await gateway.get(f"/v1/runs/{run['id']}/events", headers=headers), 429, "busy", words="try again")

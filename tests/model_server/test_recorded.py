@@ -1,6 +1,7 @@
 """Recorded requests, replayed against a server with a model without weights."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from model_server.cli import cli
-from model_server.recorded import Recorded, ReplayFailed, conversations, read, replay
+from model_server.recorded import Recorded, ReplayFailed, _Reply, conversations, read, replay
 from tests.model_server.conftest import Serve
 
 SHIPPED = Path(__file__).parents[2] / "model_server" / "data" / "six_tasks.jsonl"
@@ -66,6 +67,21 @@ async def test_a_request_that_is_refused_is_told_as_such_and_the_others_go_on(se
 async def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(ReplayFailed, match=r"http://127\.0\.0\.1:9/v1"):
         await replay("http://127.0.0.1:9/v1", conversations(RECORDED), at_once=1)
+
+
+async def test_a_stream_that_breaks_off_within_a_character_spoils_no_other() -> None:
+    chunk = 'data: {"choices": [{"delta": {"content": "hé"}}]}\n\n'.encode()
+    broken, whole = _Reply(), _Reply()
+
+    await broken.read(coming(chunk[: chunk.index(b"\xc3") + 1]))
+    await whole.read(coming(chunk))
+
+    assert (broken.pieces, whole.pieces) == (0, 1)
+
+
+async def coming(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
 
 
 @pytest.mark.parametrize("text", ["{", '{"conversation": 1}', "no JSON"])

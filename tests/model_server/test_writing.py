@@ -69,5 +69,34 @@ def test_a_character_is_found_in_its_token() -> None:
     for piece in (b"So", "é:".encode(), b" {", b"name"):
         writer.feed(piece)
 
-    assert writer.token_at(writer.full.index("{")) == (2, b" ")
-    assert writer.token_at(0) == (0, b"")
+    assert writer.token_at(writer.full.index("{")) == (2, " ")
+    assert writer.token_at(0) == (0, "")
+
+
+def test_bytes_that_are_no_character_shift_no_token() -> None:
+    writer = Writer()
+    for piece in (b"\xff" * 10, b"\xfe {", b"name"):
+        writer.feed(piece)
+
+    assert writer.token_at(writer.full.index("{")) == (1, "\ufffd ")
+    assert writer.token_at(writer.full.index("name")) == (2, "")
+
+
+def test_a_token_that_begins_within_a_character_is_read_from_where_the_character_begins() -> None:
+    writer = Writer()
+    for piece in (b"So", b"\xc3", b"\xa9 {", b"name"):
+        writer.feed(piece)
+
+    assert writer.token_at(writer.full.index("{")) == (1, "é ")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=12))
+def test_whatever_bytes_come_every_character_is_found_in_the_tokens_that_write_it(pieces: list[bytes]) -> None:
+    writer = Writer()
+    for piece in pieces:
+        writer.feed(piece)
+
+    for index in range(len(writer.full)):
+        number, before = writer.token_at(index)
+        rest = b"".join(pieces[number:]).decode(errors="replace")
+        assert rest.startswith(before + writer.full[index])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.codec import encode
+from gateway.core.errors import Busy
 from gateway.core.events import Event, RunStopped, ToolProgress
 from gateway.core.ports import Record
 from gateway.core.pricing import Price
@@ -146,5 +147,16 @@ async def test_of_a_run_that_has_stopped_there_is_what_was_recorded(
 async def test_whoever_leaves_is_forgotten(feed: Feed) -> None:
     with feed.subscribe("r"), feed.subscribe("r"):
         pass
+
+    assert feed._subscriptions == {}
+
+
+async def test_only_so_many_watch_and_places_are_given_back(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "SUBSCRIPTIONS_MAX", 2)
+    for _ in range(2):
+        with feed.subscribe("r"), feed.subscribe("s"):
+            for run_id in ("r", "t"):
+                with pytest.raises(Busy, match="2 clients watch runs already: try again"), feed.subscribe(run_id):
+                    pass
 
     assert feed._subscriptions == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from gateway.core.errors import Unavailable
 APPLICATION_ID = 0x41675343
 BUSY_TIMEOUT_SECONDS = 5.0
 OLDEST_SQLITE = (3, 37, 0)
+KEYS_KEPT_SECONDS = 30 * 24 * 3600
 
 Durability = Literal["process", "machine"]
 
@@ -90,6 +92,15 @@ def prepare(path: Path, connection: sqlite3.Connection, durability: Durability, 
     connection.executescript(sql["prepare"])
     connection.executescript(sql[f"durable_{durability}"])
     migrate(connection, numbered_migrations(sql_folder() / "migrations"))
+    forget_old_keys(connection, sql)
+
+
+def forget_old_keys(connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+    """Idempotency keys that no client asks with any more, and the answers that they hold. A store is as good with
+    them: a full disk or a damaged file is said to whoever needs what cannot be written or read."""
+    oldest_us = time.time_ns() // 1000 - KEYS_KEPT_SECONDS * 1_000_000
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute(sql["forget_keys"], (oldest_us,))
 
 
 def refuse_foreign(path: Path, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:

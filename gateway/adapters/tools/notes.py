@@ -7,10 +7,12 @@ import hashlib
 import os
 import time
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from uuid import uuid4
 
 KEPT_SECONDS = 30 * 24 * 3600.0
+FORGETTING_EVERY_SECONDS = 3600.0
 
 
 class Notes:
@@ -18,6 +20,7 @@ class Notes:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._forgets_at = -inf
 
     def first(self, key: str, text: str) -> tuple[str, bool]:
         """The text that was noted first under this key, and whether that was earlier."""
@@ -35,6 +38,10 @@ class Notes:
         return text, False
 
     def _forget_old(self) -> None:
+        """All notes are looked at for it, which is too much for each call."""
+        if time.monotonic() < self._forgets_at:
+            return
+        self._forgets_at = time.monotonic() + FORGETTING_EVERY_SECONDS
         oldest = time.time() - KEPT_SECONDS
         for note in self._folder.iterdir():
             with suppress(FileNotFoundError):

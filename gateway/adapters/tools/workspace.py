@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from gateway.adapters.tools.folder import Folder
+from gateway.adapters.tools.folder import ENTRIES_MAX, Folder
 from gateway.adapters.tools.notes import Notes
 from gateway.adapters.tools.tool import Tool
 from gateway.core.codec import encode
@@ -69,11 +69,13 @@ class Workspace:
         notes: Notes | None = None,
         file_bytes_max: int = FILE_BYTES_MAX,
         files_max: int = FILES_MAX,
+        entries_max: int = ENTRIES_MAX,
         scan_step_seconds: float = SCAN_STEP_SECONDS,
     ) -> None:
         self._folder = Folder(folder, file_bytes_max=file_bytes_max)
         self._notes = notes
         self._files_max = files_max
+        self._entries_max = entries_max
         self._scan_step_seconds = scan_step_seconds
 
     def tools(self) -> dict[str, Tool]:
@@ -87,10 +89,12 @@ class Workspace:
         return {spec.name: Tool(spec, run) for spec, run in pairs}
 
     def list_files(self, args: dict[str, Any], ctx: ToolContext) -> str:
-        names = self._folder.names()
-        shown = encode(names[: self._files_max]).decode()
-        more = len(names) - self._files_max
-        return f"{shown} [cut: {more} files more]" if more > 0 else shown
+        found = self._folder.listing(self._entries_max)
+        shown = encode(found.names[: self._files_max]).decode()
+        more = max(0, len(found.names) - self._files_max)
+        if not found.whole:
+            return f"{shown} [cut: {more} files more, and all that is behind the first {self._entries_max} entries]"
+        return f"{shown} [cut: {more} files more]" if more else shown
 
     def read_file(self, args: dict[str, Any], ctx: ToolContext) -> str:
         return self._folder.read(args["path"])

@@ -20,7 +20,7 @@ from gateway.adapters.store.opening import Durability, open_files
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.store.statements import named_statements, numbered_migrations, sql_folder
 from gateway.core.errors import Unavailable
-from gateway.core.ports import Entry, Record
+from gateway.core.ports import Claim, Entry, Key, Record
 from gateway.core.run import Status
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
@@ -197,6 +197,30 @@ def test_durability_is_how_far_a_commit_waits(path: Path, durability: Durability
     opened.reading.close()
     opened.writing.close()
     opened.lock.release(in_order=True)
+
+
+# --- idempotency keys -----------------------------------------------------------------------------------------------
+
+
+async def test_keys_older_than_thirty_days_are_forgotten_when_the_store_is_opened(path: Path) -> None:
+    async with await SqliteStore.open(path) as store:
+        for name in ("old", "young", "new"):
+            await store.append([Record(name, 1, b"x")], entry(name), Key(name, "f"))
+            await store.keep(name, 201, b"{}")
+        grow_older(path, "old", days=30.01)
+        grow_older(path, "young", days=29.99)
+        assert await store.claimed("old") == Claim("f", "old", 201, b"{}")
+
+    async with await SqliteStore.open(path) as store:
+        assert await store.claimed("old") is None
+        assert await store.claimed("young") == Claim("f", "young", 201, b"{}")
+        assert await store.claimed("new") == Claim("f", "new", 201, b"{}")
+        assert await store.read("old") == [Record("old", 1, b"x")]
+
+
+def grow_older(path: Path, key: str, *, days: float) -> None:
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE keys SET created_at = created_at - ? WHERE key = ?", (int(days * 86_400_000_000), key))
 
 
 # --- in words -------------------------------------------------------------------------------------------------------

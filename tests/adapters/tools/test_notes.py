@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.adapters.tools.notes import KEPT_SECONDS, Notes
+from gateway.adapters.tools.notes import FORGETTING_EVERY_SECONDS, KEPT_SECONDS, Notes
 from gateway.adapters.tools.workspace import Workspace
 
 
@@ -66,12 +66,30 @@ def test_a_file_that_took_the_place_since_is_left_alone(folder: Path, notes: Not
 
 
 def test_old_notes_are_forgotten(tmp_path: Path, notes: Notes) -> None:
-    notes.first("old", "text")
-    (old,) = (tmp_path / "notes").iterdir()
-    then = time.time() - KEPT_SECONDS - 60
-    os.utime(old, (then, then))
+    Notes(tmp_path / "notes").first("old", "text")
+    grow_old(tmp_path)
 
     notes.first("new", "text")
 
     assert notes.first("new", "other") == ("text", True)
     assert notes.first("old", "other") == ("other", False)
+
+
+def test_old_notes_are_looked_for_once_an_hour(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes.first("old", "text")
+    grow_old(tmp_path)
+    notes.first("new", "text")
+    assert len(list((tmp_path / "notes").iterdir())) == 2
+
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + FORGETTING_EVERY_SECONDS)
+    notes.first("newer", "text")
+
+    assert notes.first("old", "other") == ("other", False)
+
+
+def grow_old(tmp_path: Path) -> None:
+    """All notes that there are."""
+    then = time.time() - KEPT_SECONDS - 60
+    for note in (tmp_path / "notes").iterdir():
+        os.utime(note, (then, then))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.adapters.tools.folder import ENTRIES_MAX
 from gateway.adapters.tools.workspace import Workspace
 from gateway.core.errors import ToolFailed
 from scripted.tokens import prompt_tokens
@@ -231,6 +232,39 @@ def test_a_path_may_say_that_it_is_here(folder: Path) -> None:
 
 def test_a_list_is_cut_in_words(folder: Path) -> None:
     assert use(folder, "list_files", files_max=2) == '["access.log","errors.log"] [cut: 1 files more]'
+
+
+def test_a_list_of_a_large_folder_looks_at_so_many_entries_and_says_so(folder: Path) -> None:
+    assert use(folder, "list_files", entries_max=3) == '["access.log","errors.log","notes.txt"]'
+
+    names, _, words = use(folder, "list_files", entries_max=2).partition(" [")
+    assert set(msgspec.json.decode(names)) < {"access.log", "errors.log", "notes.txt"}
+    assert words == "cut: 0 files more, and all that is behind the first 2 entries]"
+
+    names, _, words = use(folder, "list_files", entries_max=2, files_max=1).partition(" [")
+    assert len(msgspec.json.decode(names)) == 1
+    assert words == "cut: 1 files more, and all that is behind the first 2 entries]"
+
+
+def test_a_list_ends_early_in_a_folder_of_a_hundred_thousand_entries(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = 0
+
+    class Entry:
+        name = "file.txt"
+
+        def is_file(self, *, follow_symlinks: bool) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return True
+
+    monkeypatch.setattr(os, "scandir", lambda _: nullcontext(Entry() for _ in range(100_000)))
+
+    listed = use(folder, "list_files")
+
+    assert looked_at == ENTRIES_MAX
+    assert listed.endswith("[cut: 4000 files more, and all that is behind the first 5000 entries]")
 
 
 @pytest.mark.parametrize("size", [100, 101, 5000])
