@@ -10,12 +10,12 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gateway.core import codec
 from gateway.core.messages import Message
-from gateway.core.run import Run, ToolSpec
+from gateway.core.run import RUN_FIELDS, Run, ToolSpec
 
 RUNS_MAX = 1024
 BYTES_MAX = 64 * 1024 * 1024
 CAPS = ("max_completion_tokens", "max_tokens")
-OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", *CAPS})
+OURS = RUN_FIELDS.union(CAPS)
 FREE_CHOICES = (None, "auto", "none")
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from gateway.core.run import RUN_FIELDS
+
 MASK = "***"
-RESERVED = frozenset({"model", "messages", "tools", "stream"})
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -37,7 +38,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, not {self.base_url!r}")
-        if clash := sorted(RESERVED & self.extra_body.keys()):
+        if clash := sorted(RUN_FIELDS & self.extra_body.keys()):
             raise ValueError(f"extra_body may not have {', '.join(clash)}: the run says what they are")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no HTTP header can carry")
