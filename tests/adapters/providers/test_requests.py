@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.adapters.providers.requests import Bodies, definitions
+from gateway.adapters.providers.settings import CAPS
 from gateway.core import codec
 from gateway.core.messages import Assistant, Function, Message, System, Tool, ToolCall, User
 from gateway.core.run import RUN_FIELDS, Run, ToolSpec
@@ -165,6 +166,38 @@ def test_the_smallest_cap_on_a_reply_counts_by_the_name_that_the_client_uses(mak
 
     assert body["max_completion_tokens"] == 100
     assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize("cap_name", CAPS)
+@pytest.mark.parametrize("extra_body", [{"max_tokens": 200}, {"max_completion_tokens": 200}, dict.fromkeys(CAPS, 200)])
+@pytest.mark.parametrize("params", [{}, {"max_tokens": 300}, {"max_completion_tokens": 300}, dict.fromkeys(CAPS, 300)])
+@pytest.mark.parametrize(("max_tokens", "least"), [(None, 200), (100, 100), (250, 200)])
+def test_a_body_has_one_cap_and_it_is_the_least_of_all(
+    make_run: Any, cap_name: str, extra_body: Any, params: Any, max_tokens: int | None, least: int
+) -> None:
+    run = replace(make_run(), params=params)
+
+    body = Bodies(extra_body, cap_name=cap_name).build(run, stream=False, max_tokens=max_tokens)
+
+    assert [body.count(b'"%b":' % name.encode()) for name in CAPS].count(0) == 1
+    assert [value for name, value in msgspec.json.decode(body).items() if name in CAPS] == [least]
+
+
+@pytest.mark.parametrize(
+    ("extra_body", "cap_name", "sent"),
+    [
+        ({}, "max_tokens", "max_tokens"),
+        ({}, "max_completion_tokens", "max_completion_tokens"),
+        ({"max_tokens": 200}, "max_completion_tokens", "max_completion_tokens"),
+        ({"max_completion_tokens": 200}, "max_tokens", "max_completion_tokens"),
+    ],
+)
+def test_a_cap_goes_by_the_newer_name_as_soon_as_the_operator_uses_it(
+    make_run: Any, extra_body: Any, cap_name: str, sent: str
+) -> None:
+    body = Bodies(extra_body, cap_name=cap_name).build(make_run(), stream=False, max_tokens=100)
+
+    assert msgspec.json.decode(body)[sent] == 100
 
 
 @pytest.mark.parametrize(("turns", "conversation", "sent"), [(0, None, True), (1, None, False), (1, "ticket", True)])
