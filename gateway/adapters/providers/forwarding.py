@@ -69,7 +69,7 @@ class Forwarded:
 
     async def events(self, *, hide_usage: bool) -> AsyncGenerator[bytes, None]:
         """A stream, whole events at a time. Raises ProviderError where it breaks off, behind what came before."""
-        stream = PassingStream(hide_usage=hide_usage)
+        stream = PassingStream(hide_usage=hide_usage, event_bytes_max=self._settings.reply_bytes_max)
         self._seen = stream.seen
         broke: Failed | None = None
         try:
