@@ -213,6 +213,10 @@ PROXY = "proxy"
 """What the label `agent` says of requests that are passed through: no run is made of them."""
 
 
+OUTCOMES = ("ok", "refused", "unavailable", "lost", "abandoned")
+"""How a request to the provider may end. `abandoned` says nothing of the provider: the client hung up."""
+
+
 class Counters(Struct, frozen=True):
     """The series of one model, looked up once."""
 
@@ -229,9 +233,7 @@ class Proxied:
 
     def __init__(self, metrics: Metrics, provider: str) -> None:
         self._metrics = metrics
-        self._requests = {
-            outcome: metrics.requests.labels(provider, outcome) for outcome in ("ok", "refused", "unavailable", "lost")
-        }
+        self._requests = {outcome: metrics.requests.labels(provider, outcome) for outcome in OUTCOMES}
         self._models: dict[str, Counters] = {}
 
     def passed(self, model: str, outcome: str, usage: Usage, cost_usd: Decimal, seconds: float) -> None:

@@ -15,6 +15,9 @@ from gateway.core.pricing import ZERO, Price, Usage
 DEFAULT_MAX_TURNS = 20
 MAX_TURNS_MAX = 1_000_000
 
+RUN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
+"""Fields of a request to the provider that a run fills in itself: nobody else may set them."""
+
 
 class Status(StrEnum):
     """Running, or one of the five ways out."""

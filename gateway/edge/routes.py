@@ -8,13 +8,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
 
+from gateway.core.run import MAX_TURNS_MAX, Status
 from gateway.core.statistics import Report
 from gateway.edge.console_routes import ConsoleRoutes
+from gateway.edge.openai import joining, loops
 from gateway.edge.openai.chat import ChatRoutes
 from gateway.edge.openai.responses.routes import ResponsesRoutes
 from gateway.edge.openai.responses.wire import Response, ResponsesRequest
 from gateway.edge.openai.wire import ChatRequest, Completion, Model, ModelList
-from gateway.edge.run_routes import RunRoutes
+from gateway.edge.run_routes import PAGE_RUNS_MAX, TEXT_CHARS_MAX, WAIT_SECONDS_MAX, RunRoutes
 from gateway.edge.stats_routes import DAYS, DAYS_MAX, StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.edge.wire import AgentList, Cancel, GiveVerdict, PostOutputs, Resume, RunBody, RunPage, StartRun
@@ -46,38 +48,57 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 WAIT = Param(
-    "wait", "Seconds to wait for the run to stop; 202 if it has not.", {"type": "number", "minimum": 0, "maximum": 3600}
+    "wait",
+    "Seconds to wait for the run to stop; 202 if it has not.",
+    {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX},
 )
 KEY = Param("Idempotency-Key", "The same key and body are carried out once.", {"type": "string"}, "header")
 AFTER = Param(
     "after", "The seq of the last event seen; Last-Event-ID says the same.", {"type": "integer", "minimum": 0}
 )
 FOLLOW = Param("follow", "1 goes on through resumes.", {"type": "string", "enum": ["0", "1", "true", "false"]})
-STATUS = Param(
-    "status",
-    "Only runs with this status.",
-    {
-        "type": "string",
-        "enum": ["running", "completed", "failed", "max_turns_exceeded", "budget_exceeded", "interrupted"],
-    },
-)
+STATUS = Param("status", "Only runs with this status.", {"type": "string", "enum": list(Status)})
 AGENT = Param("agent", "Only runs of this agent.", {"type": "string"})
 TEXT = Param(
     "text",
     "Only runs in whose id, agent, model, status, reason, parent or task each of these words occurs. A page may hold "
     "fewer than the limit: `next_cursor` goes on looking.",
-    {"type": "string", "maxLength": 200},
+    {"type": "string", "maxLength": TEXT_CHARS_MAX},
 )
 CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
-LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": 200})
+LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": PAGE_RUNS_MAX})
 
 CONVERSATION = Param(
-    "X-Gateway-Conversation",
+    joining.CONVERSATION,
     "Makes one run of all requests under this name: caps, budget, trace and stop reason for the client's own loop.",
+    {"type": "string", "minLength": 1, "maxLength": joining.NAME_LENGTH_MAX},
+    "header",
+)
+RUN_ID = Param(
+    joining.RUN_ID, "Join this run, and be answered when it has stopped again.", {"type": "string"}, "header"
+)
+MAX_TURNS = Param(
+    joining.MAX_TURNS,
+    "The turn cap of the run that the request begins, or of the conversation that it goes on with.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_TURNS_MAX},
+    "header",
+)
+MAX_BUDGET = Param(
+    joining.MAX_BUDGET,
+    "The budget in US dollars of the run that the request begins, or of the conversation that it goes on with.",
+    {"type": "number", "exclusiveMinimum": 0},
+    "header",
+)
+CANCEL = Param(
+    joining.CANCEL, "1 or true cancels the run if the client hangs up before the answer.", {"type": "string"}, "header"
+)
+PROGRESS = Param(
+    loops.PROGRESS,
+    "1 or true puts chunks into a stream that tell of tools while they run.",
     {"type": "string"},
     "header",
 )
-RUN_ID = Param("X-Run-Id", "Join this run, and be answered when it has stopped again.", {"type": "string"}, "header")
+OF_A_RUN = (KEY, CONVERSATION, RUN_ID, MAX_TURNS, MAX_BUDGET, CANCEL)
 
 COMMAND_ERRORS = (400, 404, 409, 413, 503)
 
@@ -170,7 +191,7 @@ def openai_routes(chat: ChatRoutes, responses: ResponsesRoutes) -> list[Route]:
             answers={200: Completion},
             errors=(400, 404, 409, 413, 422, 429, 502, 503),
             passes_errors=True,
-            params=(KEY, CONVERSATION, RUN_ID),
+            params=(*OF_A_RUN, PROGRESS),
         ),
         Route(
             method="POST",
@@ -180,7 +201,7 @@ def openai_routes(chat: ChatRoutes, responses: ResponsesRoutes) -> list[Route]:
             body=ResponsesRequest,
             answers={200: Response},
             errors=(400, 404, 409, 413, 422, 429, 502, 503),
-            params=(KEY, CONVERSATION, RUN_ID),
+            params=OF_A_RUN,
         ),
         Route(
             method="GET",

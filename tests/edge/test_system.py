@@ -13,6 +13,7 @@ from aiohttp import web
 from gateway import app as gateway_app
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.core.errors import Unavailable
+from gateway.core.run import Status
 from tests.serving import Gateway, Serve, refused
 
 
@@ -138,6 +139,34 @@ async def test_every_operation_is_complete(description: Any) -> None:
         assert {"401", "403"} <= operation["responses"].keys()
         for status, response in operation["responses"].items():
             assert (status[0] in "45") == ("application/problem+json" in response.get("content", {}))
+
+
+def parameters(description: Any, method: str, path: str) -> dict[str, Any]:
+    return {each["name"]: each for each in description["paths"][path][method]["parameters"]}
+
+
+async def test_the_headers_by_which_openais_calls_steer_a_run_are_described(description: Any) -> None:
+    steering = {"X-Gateway-Conversation", "X-Run-Id", "X-Gateway-Max-Turns", "X-Gateway-Max-Budget-Usd"}
+    steering |= {"Idempotency-Key", "X-Gateway-Cancel-On-Disconnect"}
+
+    chat = parameters(description, "post", "/v1/chat/completions")
+    responses = parameters(description, "post", "/v1/responses")
+
+    assert chat.keys() == {*steering, "X-Gateway-Progress"}
+    assert responses.keys() == steering, "their streams have no place for progress"
+    assert {each["in"] for each in (*chat.values(), *responses.values())} == {"header"}
+
+
+async def test_bounds_are_described_as_they_are_checked(gateway: Gateway, description: Any) -> None:
+    listing = parameters(description, "get", "/v1/runs")
+
+    assert listing["status"]["schema"]["enum"] == [status.value for status in Status]
+    limit, text = listing["limit"]["schema"]["maximum"], "x" * listing["text"]["schema"]["maxLength"]
+    assert (await gateway.get("/v1/runs", limit=limit, text=text)).status == 200
+    refused(await gateway.get("/v1/runs", limit=limit + 1), 400, param="limit")
+    refused(await gateway.get("/v1/runs", text=text + "x"), 400, param="text")
+    wait = parameters(description, "get", "/v1/runs/{run_id}")["wait"]["schema"]["maximum"]
+    refused(await gateway.get("/v1/runs/run_0", wait=wait + 1), 400, param="wait")
 
 
 async def test_what_the_description_leaves_out_is_refused_and_what_it_lists_is_taken(gateway: Gateway) -> None:

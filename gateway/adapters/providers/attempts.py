@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Sequence
 
-import tenacity
 from aiohttp import ClientTimeout
 
+from gateway.adapters.providers import failures
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.settings import ProviderSettings
 
@@ -20,18 +20,11 @@ def timeout_of(settings: ProviderSettings) -> ClientTimeout:
     )
 
 
-def attempts(settings: ProviderSettings, worth_again: Callable[[BaseException], bool]) -> tenacity.AsyncRetrying:
-    """A new one each time: tenacity keeps the state of an iteration in the object."""
-    backoff = tenacity.wait_random_exponential(settings.backoff_seconds, settings.backoff_max_seconds)
-    return tenacity.AsyncRetrying(
-        sleep=asyncio.sleep,
-        stop=tenacity.stop_after_attempt(settings.retries_max + 1),
-        wait=lambda state: max(backoff(state), _asked_to_wait(state)),
-        retry=tenacity.retry_if_exception(worth_again),
-        reraise=True,
-    )
-
-
-def _asked_to_wait(state: tenacity.RetryCallState) -> float:
-    failure = state.outcome.exception() if state.outcome else None
-    return (failure.retry_after_seconds or 0.0) if isinstance(failure, Failed) else 0.0
+def wait_seconds(failed: Sequence[Failed], settings: ProviderSettings) -> float | None:
+    """How long to wait before the next attempt; None if there is to be none. Chance keeps those that failed together
+    from asking again together."""
+    last = failed[-1]
+    if len(failed) > settings.retries_max or not failures.worth_retrying(last, settings.retry_after_max_seconds):
+        return None
+    backoff_max = min(settings.backoff_max_seconds, settings.backoff_seconds * 2 ** (len(failed) - 1))
+    return max(random.uniform(0, backoff_max), last.retry_after_seconds or 0.0)

@@ -150,10 +150,8 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
 # --- all of them ----------------------------------------------------------------------------------------------------
 
 
-def worth_retrying(error: BaseException, retry_after_max_seconds: float) -> bool:
-    if not isinstance(error, Failed):
-        return False
-    return error.retry and not asks_too_much(error, retry_after_max_seconds)
+def worth_retrying(failure: Failed, retry_after_max_seconds: float) -> bool:
+    return failure.retry and not asks_too_much(failure, retry_after_max_seconds)
 
 
 def asks_too_much(failure: Failed, retry_after_max_seconds: float) -> bool:

@@ -6,14 +6,15 @@ reached. A reply that was lost may be billed, and whether to pay for another is 
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import aiohttp
 from aiohttp import ClientResponse, ClientSession, ClientTimeout
 
 from gateway.adapters.providers import failures
-from gateway.adapters.providers.attempts import attempts, timeout_of
+from gateway.adapters.providers.attempts import timeout_of, wait_seconds
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.openai import BYTES_BODY_MAX, beginning, make_headers, read_at_most
 from gateway.adapters.providers.passing import PassingStream, Seen, look_at_plain
@@ -69,7 +70,7 @@ class Forwarded:
 
     async def events(self, *, hide_usage: bool) -> AsyncGenerator[bytes, None]:
         """A stream, whole events at a time. Raises ProviderError where it breaks off, behind what came before."""
-        stream = PassingStream(hide_usage=hide_usage)
+        stream = PassingStream(hide_usage=hide_usage, event_bytes_max=self._settings.reply_bytes_max)
         self._seen = stream.seen
         broke: Failed | None = None
         try:
@@ -105,37 +106,22 @@ class Forwarder:
     async def send(self, path: str, body: bytes, headers: Mapping[str, str]) -> Forwarded:
         """The provider's answer, whatever its status. Raises ProviderError if there is none."""
         failed: list[Failed] = []
-        try:
-            return await self._attempt(path, body, headers, failed)
-        except Failed as first:
-            return await self._again(path, body, headers, failed, first)
+        while True:
+            try:
+                return await self._exchange(path, body, headers, len(failed))
+            except Failed as failure:
+                failed.append(failure)
+                seconds = None if failure.lost else wait_seconds(failed, self._settings)
+                if seconds is None:
+                    return self._given_up(failed)
+                await asyncio.sleep(seconds)
 
-    async def _again(
-        self, path: str, body: bytes, headers: Mapping[str, str], failed: list[Failed], first: Failed
-    ) -> Forwarded:
-        """Further attempts, with waits. What the provider answered to the last one is passed on."""
-        try:
-            async for attempt in attempts(self._settings, self._worth_again):
-                with attempt:
-                    if attempt.retry_state.attempt_number == 1:
-                        raise first
-                    return await self._attempt(path, body, headers, failed)
-        except Answered as last:
+    def _given_up(self, failed: Sequence[Failed]) -> Forwarded:
+        """What the provider answered to the last attempt is passed on."""
+        last = failed[-1]
+        if isinstance(last, Answered):
             return last.reply
-        except Failed as last:
-            raise failures.concluded(failed, self._settings.retry_after_max_seconds) from last.__cause__
-        raise AssertionError("the last attempt returns or raises")
-
-    def _worth_again(self, error: BaseException) -> bool:
-        lost = isinstance(error, Failed) and error.lost
-        return not lost and failures.worth_retrying(error, self._settings.retry_after_max_seconds)
-
-    async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], failed: list[Failed]) -> Forwarded:
-        try:
-            return await self._exchange(path, body, headers, len(failed))
-        except Failed as failure:
-            failed.append(failure)
-            raise
+        raise failures.concluded(failed, self._settings.retry_after_max_seconds) from last.__cause__
 
     async def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], retry: int) -> Forwarded:
         sent = self._headers.copy()

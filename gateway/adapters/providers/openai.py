@@ -13,13 +13,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 
 import aiohttp
-import tenacity
 from aiohttp import ClientResponse, ClientSession
 from multidict import CIMultiDict
 
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.assembling import Assembling, SseReply, plain_reply
-from gateway.adapters.providers.attempts import attempts, timeout_of
+from gateway.adapters.providers.attempts import timeout_of, wait_seconds
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
@@ -67,26 +66,19 @@ class OpenAIModel:
     ) -> AsyncGenerator[Sending | Reply, None]:
         body = self._bodies.build(run, stream=on_delta is not None, max_tokens=max_tokens)
         failed: list[Failed] = []
-        reply: Reply | None = None
-        try:
-            yield Sending(1)
+        while True:
+            yield _sending(failed)
             try:
-                reply = await self._attempt(run, body, failed, on_delta)
-            except Failed as first:
-                # Only now: what tenacity does for the first attempt of every call costs more than the rest of it here.
-                async for attempt in self._attempts():
-                    number = attempt.retry_state.attempt_number
-                    if number > 1:
-                        # Outside of `with attempt`, which would swallow what a consumer that stops here throws in.
-                        yield _sending(number, failed)
-                    with attempt:
-                        if number == 1:
-                            raise first
-                        reply = await self._attempt(run, body, failed, on_delta)
-        except Failed as error:
-            raise failures.concluded(failed, self._settings.retry_after_max_seconds) from error.__cause__
-        assert reply is not None
-        yield reply
+                reply = await self._attempt(run, body, len(failed), on_delta)
+            except Failed as failure:
+                failed.append(failure)
+                seconds = wait_seconds(failed, self._settings)
+                if seconds is None:
+                    raise failures.concluded(failed, self._settings.retry_after_max_seconds) from failure.__cause__
+                await asyncio.sleep(seconds)
+            else:
+                yield reply
+                return
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint offers, in its order. One attempt."""
@@ -97,19 +89,11 @@ class OpenAIModel:
         except Failed as error:
             raise failures.concluded([error], self._settings.retry_after_max_seconds) from error.__cause__
 
-    # --- attempts ---------------------------------------------------------------------------------------------------
+    # --- one attempt ------------------------------------------------------------------------------------------------
 
-    def _attempts(self) -> tenacity.AsyncRetrying:
-        limit = self._settings.retry_after_max_seconds
-        return attempts(self._settings, lambda error: failures.worth_retrying(error, limit))
-
-    async def _attempt(self, run: Run, body: bytes, failed: list[Failed], on_delta: OnDelta | None) -> Reply:
+    async def _attempt(self, run: Run, body: bytes, retry: int, on_delta: OnDelta | None) -> Reply:
         clock = _Clock()
-        try:
-            assembling = await self._post(body, self._numbered(run, len(failed)), clock, on_delta)
-        except Failed as failure:
-            failed.append(failure)
-            raise
+        assembling = await self._post(body, self._numbered(run, retry), clock, on_delta)
         ms = clock.ms()
         message = assembling.message()
         usage, estimated = await usage_of(assembling.usage, run, message)
@@ -122,8 +106,6 @@ class OpenAIModel:
             first_token_ms=clock.first_token_ms,
             provider_ms=assembling.provider_ms,
         )
-
-    # --- one exchange -----------------------------------------------------------------------------------------------
 
     async def _post(
         self, body: bytes, headers: CIMultiDict[str], clock: _Clock, on_delta: OnDelta | None
@@ -139,8 +121,9 @@ class OpenAIModel:
                 allow_redirects=False,
             ) as response:
                 await _raise_for_status(response)
-                receive = self._receive_stream if _is_stream(response, on_delta) else self._receive_plain
-                return await receive(response, clock, on_delta or _ignore)
+                if _is_stream(response, on_delta):
+                    return await self._receive_stream(response, clock, on_delta or _ignore)
+                return await self._receive_plain(response, on_delta or _ignore)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise failures.unanswered(error) from error
 
@@ -162,7 +145,7 @@ class OpenAIModel:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise failures.unanswered(error) from error
 
-    async def _receive_plain(self, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> Assembling:
+    async def _receive_plain(self, response: ClientResponse, on_delta: OnDelta) -> Assembling:
         assembling, text = plain_reply(await read_at_most(response, self._settings.reply_bytes_max))
         if text:
             on_delta(text)
@@ -225,10 +208,11 @@ def _ignore(_: str) -> None:
     pass
 
 
-def _sending(attempt: int, failed: list[Failed]) -> Sending:
+def _sending(failed: list[Failed]) -> Sending:
+    """The attempt behind these."""
     if not failed:
-        return Sending(attempt)
-    return Sending(attempt, lost=failed[-1].lost, after=str(failed[-1]))
+        return Sending(1)
+    return Sending(len(failed) + 1, lost=failed[-1].lost, after=str(failed[-1]))
 
 
 async def _raise_for_status(response: ClientResponse) -> None:

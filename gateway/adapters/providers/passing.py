@@ -7,6 +7,7 @@ Only whole events of a stream are passed on, so that what is wrong with one is k
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.assembling import DONE, decoded
@@ -15,6 +16,7 @@ from gateway.adapters.providers.wire import Body, Choice, Delta
 from gateway.core.pricing import BYTES_PER_TOKEN, Usage
 
 BOUNDARY = re.compile(rb"\r?\n\r?\n")
+BOUNDARY_BYTES_MAX = 4
 DATA = b"data:"
 DONE_BYTES = DONE.encode()
 
@@ -53,12 +55,10 @@ class Seen:
 
 
 def size_of(said: Delta) -> int:
-    text = said.content if isinstance(said.content, str) else ""
-    size = len(text) + len(said.reasoning_content or "") + len(said.refusal or "")
-    for call in said.tool_calls or ():
-        arguments = call.function.arguments if call.function else None
-        size += len(arguments) if isinstance(arguments, str) else 0
-    return size
+    """The bytes of its text."""
+    arguments = (call.function.arguments for call in said.tool_calls or () if call.function)
+    texts = (said.content, said.reasoning_content, said.refusal, *arguments)
+    return sum(len(text.encode()) for text in texts if isinstance(text, str))
 
 
 def look_at_plain(data: bytes) -> Seen:
@@ -70,29 +70,37 @@ def look_at_plain(data: bytes) -> Seen:
 
 class PassingStream:
     """Events in, the same events out. With `hide_usage` the event that only reports the usage stays here: it was asked
-    for by us, and the client does not expect it."""
+    for by us, and the client does not expect it. An event of more than `event_bytes_max` is not waited for."""
 
-    def __init__(self, *, hide_usage: bool) -> None:
+    def __init__(self, *, hide_usage: bool, event_bytes_max: int) -> None:
         self.seen = Seen()
         self.done = False
         self._hide_usage = hide_usage
-        self._rest = b""
+        self._event_bytes_max = event_bytes_max
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> tuple[bytes, failures.Failed | None]:
         """The events that are whole now; and what is wrong with the one behind them, which is not passed on."""
-        data = self._rest + data
         passed: list[bytes] = []
-        start = 0
-        for boundary in BOUNDARY.finditer(data):
-            event = data[start : boundary.end()]
-            start = boundary.end()
-            try:
+        try:
+            for event in self._whole(data):
                 if self._passes(event):
                     passed.append(event)
-            except failures.Failed as failure:
-                return b"".join(passed), failure
-        self._rest = data[start:]
+            if len(self._rest) > self._event_bytes_max:
+                raise failures.too_large(self._event_bytes_max)
+        except failures.Failed as failure:
+            return b"".join(passed), failure
         return b"".join(passed), None
+
+    def _whole(self, data: bytes) -> list[bytes]:
+        """The events that these bytes complete, taken off the rest. What was searched before is not searched again,
+        but for where a boundary may have begun: an event may come in any number of pieces."""
+        new = max(0, len(self._rest) - BOUNDARY_BYTES_MAX + 1)
+        self._rest += data
+        ends = [boundary.end() for boundary in BOUNDARY.finditer(self._rest, new)]
+        events = [bytes(self._rest[start:end]) for start, end in pairwise((0, *ends))]
+        del self._rest[: sum(map(len, events))]
+        return events
 
     def end(self) -> tuple[bytes, failures.Failed | None]:
         """What is left: an event without the line behind it. A stream that is not whole has failed."""

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.adapters.providers.settings import CAPS
 from gateway.core import codec
 from gateway.core.messages import Message
-from gateway.core.run import Run, ToolSpec
+from gateway.core.run import RUN_FIELDS, Run, ToolSpec
 
 RUNS_MAX = 1024
 BYTES_MAX = 64 * 1024 * 1024
-CAPS = ("max_completion_tokens", "max_tokens")
-OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", *CAPS})
+OURS = RUN_FIELDS.union(CAPS)
 FREE_CHOICES = (None, "auto", "none")
 
 
@@ -88,10 +88,10 @@ class Bodies:
         self._bytes = 0
         self._last_tools: tuple[ToolSpec, ...] = ()
         self._last_tools_json = b""
-        self._max_tokens: int | None = extra_body.get("max_tokens")
-        self._cap_name = cap_name
+        self._caps: list[int] = [extra_body[name] for name in CAPS if name in extra_body]
+        self._cap_name = next(name for name in CAPS if name in extra_body or name == cap_name)
         self._ours = OURS | extra_body.keys()
-        extra_body = {name: value for name, value in extra_body.items() if name != "max_tokens"}
+        extra_body = {name: value for name, value in extra_body.items() if name not in CAPS}
         plain = {"stream": False}
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
         self._plain_end, self._streamed_end = (
@@ -102,7 +102,7 @@ class Bodies:
         encoded = self._up_to_date(run)
         params, asked = self._params(run)
         cap_name = next(iter(asked), self._cap_name)
-        caps = [cap for cap in (max_tokens, self._max_tokens, *asked.values()) if cap is not None]
+        caps = [cap for cap in (max_tokens, *self._caps, *asked.values()) if cap is not None]
         return b"".join(
             (
                 b'{"model":',

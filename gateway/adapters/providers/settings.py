@@ -7,16 +7,21 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from gateway.core.run import RUN_FIELDS
+
 MASK = "***"
-RESERVED = frozenset({"model", "messages", "tools", "stream"})
+
+CAPS = ("max_completion_tokens", "max_tokens")
+"""What endpoints call the cap on a reply's tokens; the older name comes last, as those that know both prefer the first.
+A body has the least of all caps, and has it once: of two, an endpoint may heed the larger."""
 
 Seconds = Annotated[float, Meta(gt=0)]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`base_url` with its /v1. `read_timeout_seconds` is the longest silence: before the first byte and between bytes,
-    so it must be longer than the slowest plain reply. `extra_body` goes into every request as it is. `cap_name` is what
-    this endpoint calls the cap on a reply's tokens."""
+    so it must be longer than the slowest plain reply. `extra_body` goes into every request as it is, but for caps on a
+    reply's tokens, which hold beside a run's own. `cap_name` is what this endpoint calls such a cap."""
 
     base_url: str
     name: str = "default"
@@ -37,8 +42,11 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, not {self.base_url!r}")
-        if clash := sorted(RESERVED & self.extra_body.keys()):
+        if clash := sorted(RUN_FIELDS & self.extra_body.keys()):
             raise ValueError(f"extra_body may not have {', '.join(clash)}: the run says what they are")
+        for name in self.extra_body.keys() & CAPS:
+            if type(cap := self.extra_body[name]) is not int or cap < 1:
+                raise ValueError(f"extra_body.{name} must be a whole number of at least 1, not {cap!r}")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no HTTP header can carry")
 

@@ -3,10 +3,12 @@
 a reply                        as it came, byte for byte
 an error of the provider's     as it came, with its status
 no reply, or not a whole one   502; in a stream, an error as its last event, and the connection is cut: no [DONE]
+a client that hangs up         the provider is hung up on
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -58,7 +60,7 @@ class Upstream(Protocol):
 
 class Meter(Protocol):
     def passed(self, model: str, outcome: str, usage: Usage, cost_usd: Decimal, seconds: float) -> None:
-        """One request was passed on: `ok`, `refused`, `unavailable` or `lost`."""
+        """One request was passed on: `ok`, `refused`, `unavailable`, `lost`, or `abandoned` by the client."""
         ...
 
 
@@ -79,6 +81,9 @@ class Proxy:
         except ProviderError as error:
             passing.ended("lost" if error.lost else "unavailable")
             return unavailable(request, error)
+        except asyncio.CancelledError:
+            passing.ended("abandoned")
+            raise
         try:
             if reply.streams:
                 return await stream(request, reply, passing, hide_usage=hide_usage)
@@ -110,6 +115,9 @@ async def whole(request: web.Request, reply: Forwarded, passing: Passing) -> web
     except ProviderError as error:
         passing.ended("lost")
         return unavailable(request, error)
+    except asyncio.CancelledError:
+        passing.ended("abandoned")
+        raise
     if 200 <= reply.status < 300:
         passing.ended("ok", reply)
     else:
@@ -118,8 +126,10 @@ async def whole(request: web.Request, reply: Forwarded, passing: Passing) -> web
 
 
 async def stream(request: web.Request, reply: Forwarded, passing: Passing, *, hide_usage: bool) -> web.StreamResponse:
+    """A client that hangs up ends this too: by cancelling it, or where something is written. That is not the provider's
+    doing, which is what alerts are about."""
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    outcome = "lost"
+    outcome = "abandoned"
     try:
         async with aclosing(reply.events(hide_usage=hide_usage)) as events:
             await response.prepare(request)
@@ -128,6 +138,7 @@ async def stream(request: web.Request, reply: Forwarded, passing: Passing, *, hi
         outcome = "ok"
         await response.write_eof()
     except ProviderError as error:
+        outcome = "lost"
         await response.write(error_event(f"{error}.", CODE))
         cut(request)
     finally:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.core.messages import Content, Developer, Function, System, Tool, User
-from gateway.core.run import Interruption, Status
+from gateway.core.run import RUN_FIELDS, Interruption, Status
 from gateway.edge.wire import PendingApproval
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         return self.stream_options or StreamOptions()
 
 
-OWN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options", "functions", "gateway"})
-"""Fields of a request that a run fills in itself. All others are its `params`."""
+OWN_FIELDS = RUN_FIELDS | {"functions", "gateway"}
+"""What a run fills in itself, and what only this gateway reads or refuses. All others are its `params`."""
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

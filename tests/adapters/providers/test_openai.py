@@ -308,7 +308,16 @@ def test_the_key_and_the_headers_are_masked_in_repr() -> None:
     ("wrong", "words"),
     [
         ({"base_url": "localhost:8788"}, "base_url must begin with"),
-        ({"extra_body": {"stream": True, "model": "x"}}, "extra_body may not have model, stream"),
+        ({"extra_body": {"stream": True, "model": "x"}}, "extra_body may not have model, stream: the run says"),
+        (
+            {"extra_body": {"stream_options": {"include_usage": False}}},
+            "extra_body may not have stream_options: the run",
+        ),
+        (
+            {"extra_body": {"max_tokens": "512"}},
+            "extra_body.max_tokens must be a whole number of at least 1, not '512'",
+        ),
+        ({"extra_body": {"max_completion_tokens": 0}}, "extra_body.max_completion_tokens must be a whole number"),
         ({"api_key": "sk-1\n"}, "no HTTP header can carry"),
         ({"read_timeout_seconds": 0}, "read_timeout_seconds"),
         ({"retries": 3}, "unknown field `retries`"),

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.adapters.providers.requests import Bodies, definitions
+from gateway.adapters.providers.settings import CAPS
 from gateway.core import codec
 from gateway.core.messages import Assistant, Function, Message, System, Tool, ToolCall, User
-from gateway.core.run import Run, ToolSpec
+from gateway.core.run import RUN_FIELDS, Run, ToolSpec
 
 READ = ToolSpec(name="read", description="Read “it”.", parameters={"type": "object", "properties": {}}, read_only=True)
 STORY: tuple[Message, ...] = (
@@ -142,11 +143,10 @@ class _Stub(msgspec.Struct):
     params: dict[str, Any] = {}
 
 
-def test_an_extra_field_may_switch_off_what_a_provider_refuses(make_run: Any) -> None:
-    body = Bodies({"stream_options": None}).build(make_run(), stream=True)
+def test_what_the_run_fills_in_is_never_sent_as_the_client_gave_it(make_run: Any) -> None:
+    run = replace(make_run(), params=dict.fromkeys(RUN_FIELDS, "x"))
 
-    assert msgspec.json.decode(body)["stream_options"] is None
-    assert body.count(b"stream_options") == 1
+    assert Bodies({}).build(run, stream=True) == naive(run, stream=True)
 
 
 def test_what_the_client_gave_goes_along_but_not_over_the_operators(make_run: Any) -> None:
@@ -166,6 +166,38 @@ def test_the_smallest_cap_on_a_reply_counts_by_the_name_that_the_client_uses(mak
 
     assert body["max_completion_tokens"] == 100
     assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize("cap_name", CAPS)
+@pytest.mark.parametrize("extra_body", [{"max_tokens": 200}, {"max_completion_tokens": 200}, dict.fromkeys(CAPS, 200)])
+@pytest.mark.parametrize("params", [{}, {"max_tokens": 300}, {"max_completion_tokens": 300}, dict.fromkeys(CAPS, 300)])
+@pytest.mark.parametrize(("max_tokens", "least"), [(None, 200), (100, 100), (250, 200)])
+def test_a_body_has_one_cap_and_it_is_the_least_of_all(
+    make_run: Any, cap_name: str, extra_body: Any, params: Any, max_tokens: int | None, least: int
+) -> None:
+    run = replace(make_run(), params=params)
+
+    body = Bodies(extra_body, cap_name=cap_name).build(run, stream=False, max_tokens=max_tokens)
+
+    assert [body.count(b'"%b":' % name.encode()) for name in CAPS].count(0) == 1
+    assert [value for name, value in msgspec.json.decode(body).items() if name in CAPS] == [least]
+
+
+@pytest.mark.parametrize(
+    ("extra_body", "cap_name", "sent"),
+    [
+        ({}, "max_tokens", "max_tokens"),
+        ({}, "max_completion_tokens", "max_completion_tokens"),
+        ({"max_tokens": 200}, "max_completion_tokens", "max_completion_tokens"),
+        ({"max_completion_tokens": 200}, "max_tokens", "max_completion_tokens"),
+    ],
+)
+def test_a_cap_goes_by_the_newer_name_as_soon_as_the_operator_uses_it(
+    make_run: Any, extra_body: Any, cap_name: str, sent: str
+) -> None:
+    body = Bodies(extra_body, cap_name=cap_name).build(make_run(), stream=False, max_tokens=100)
+
+    assert msgspec.json.decode(body)[sent] == 100
 
 
 @pytest.mark.parametrize(("turns", "conversation", "sent"), [(0, None, True), (1, None, False), (1, "ticket", True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from gateway.core.pricing import Price
 from tests.edge.openai.talking import USER, chat, stream
-from tests.serving import Gateway, Serve, refused
+from tests.serving import Gateway, Serve, eventually, refused
 
 TEXT = "errors.log mentions a timeout, and nothing else does."
 
@@ -71,6 +72,61 @@ async def test_tokens_cost_and_outcome_are_counted(gateway: Gateway) -> None:
     assert metrics['gateway_cost_usd_total{agent="proxy",model="talks"}'] > 0
     assert metrics['gateway_provider_requests_total{outcome="ok",provider="scripted"}'] == 1
     assert metrics['gateway_provider_requests_total{outcome="refused",provider="scripted"}'] == 1
+
+
+OUTCOMES = ("ok", "refused", "unavailable", "lost", "abandoned")
+
+
+async def outcomes(gateway: Gateway) -> dict[str, float]:
+    """Those that there were."""
+    metrics = await gateway.metrics()
+    found = {
+        each: metrics.get(f'gateway_provider_requests_total{{outcome="{each}",provider="scripted"}}')
+        for each in OUTCOMES
+    }
+    return {outcome: count for outcome, count in found.items() if count}
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n"
+BEGUN = {
+    "nothing": b"",
+    "half a reply": HEAD % b"application/json" + b'Content-Length: 100\r\n\r\n{"choices":',
+    "an event": HEAD % b"text/event-stream" + b'\r\ndata: {"choices":[]}\n\n',
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+async def test_a_client_that_hangs_up_does_not_make_the_provider_look_bad(serve: Serve, begun: str) -> None:
+    said, gone = asyncio.Event(), asyncio.Event()
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(BEGUN[begun])
+        said.set()
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    async with await asyncio.start_server(say, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with serve(settings={"base_url": f"http://127.0.0.1:{port}/v1"}) as gateway:
+            asking = asyncio.create_task(chat(gateway, "talks", stream=begun == "an event"))
+            await said.wait()
+            asking.cancel()
+
+            await eventually(lambda: counted(gateway, {"abandoned": 1}), "the request is counted")
+            await gone.wait()
+
+
+async def counted(gateway: Gateway, wanted: dict[str, int]) -> bool:
+    return await outcomes(gateway) == wanted
+
+
+@pytest.mark.parametrize("kind", ["drop_middle", "truncate", "bad_json"])
+async def test_a_stream_that_the_provider_breaks_off_is_lost(gateway: Gateway, kind: str) -> None:
+    await stream(gateway, f"talks@fault={kind}")
+
+    assert await outcomes(gateway) == {"lost": 1}
 
 
 async def test_a_reply_without_usage_is_estimated(gateway: Gateway) -> None:
