@@ -4,6 +4,7 @@ from the log, so a slow one costs a bounded queue and nothing else."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,9 @@ from gateway.core.events import Event
 from gateway.core.ports import EventLog, Record
 from gateway.core.run import Run, Status
 
-QUEUE_MAX = 1000
+UNREAD_MAX = 1000
+MERGED_FROM = 100
+CHARS_MAX = 4 * 1024 * 1024
 SUBSCRIPTIONS_MAX = 4096
 PAGE_EVENTS = 500
 
@@ -28,7 +31,57 @@ class Delta(Struct, frozen=True):
 
 
 Item = Record | Delta
-Subscription = asyncio.Queue[Item]
+
+
+class Pieces:
+    """Text of one run, as it came."""
+
+    def __init__(self, delta: Delta) -> None:
+        self.run_id = delta.run_id
+        self.texts = [delta.text]
+
+    def joined(self) -> Delta:
+        return Delta(self.run_id, "".join(self.texts))
+
+
+class Subscription:
+    """What one watcher has not read yet. Where it is far behind, text that follows text is put together, so that no
+    reply loses its beginning however many pieces of it come at once. Beyond that the oldest goes."""
+
+    def __init__(self) -> None:
+        self._items: deque[Record | Pieces] = deque()
+        self._chars = 0
+        self._news = asyncio.Event()
+
+    def put(self, item: Item) -> None:
+        if isinstance(item, Delta):
+            self._put_text(item)
+        else:
+            self._items.append(item)
+        while len(self._items) > UNREAD_MAX or (self._chars > CHARS_MAX and len(self._items) > 1):
+            self._take()  # a gap is read from the log, but only once something newer has come
+        self._news.set()
+
+    async def get(self) -> Item:
+        while not self._items:
+            self._news.clear()
+            await self._news.wait()
+        item = self._take()
+        return item.joined() if isinstance(item, Pieces) else item
+
+    def _put_text(self, delta: Delta) -> None:
+        self._chars += len(delta.text)
+        last = self._items[-1] if len(self._items) >= MERGED_FROM else None
+        if isinstance(last, Pieces):
+            last.texts.append(delta.text)
+        else:
+            self._items.append(Pieces(delta))
+
+    def _take(self) -> Record | Pieces:
+        item = self._items.popleft()
+        if isinstance(item, Pieces):
+            self._chars -= sum(map(len, item.texts))
+        return item
 
 
 class Feed:
@@ -48,25 +101,23 @@ class Feed:
         return
 
     def _publish(self, run_id: str, item: Item) -> None:
-        for queue in self._subscriptions.get(run_id, ()):
-            if queue.full():
-                queue.get_nowait()  # the oldest: a gap is read from the log, but only once something newer has come
-            queue.put_nowait(item)
+        for subscription in self._subscriptions.get(run_id, ()):
+            subscription.put(item)
 
     @contextmanager
     def subscribe(self, run_id: str) -> Iterator[Subscription]:
         """Raises Busy when as many watch as the gateway tells: whoever is about to start a run asks before that."""
         if self._count >= SUBSCRIPTIONS_MAX:
             raise Busy(f"{SUBSCRIPTIONS_MAX} clients watch runs already: try again.", retry_after_seconds=5.0)
-        queue: Subscription = asyncio.Queue(QUEUE_MAX)
-        self._subscriptions.setdefault(run_id, set()).add(queue)
+        subscription = Subscription()
+        self._subscriptions.setdefault(run_id, set()).add(subscription)
         self._count += 1
         try:
-            yield queue
+            yield subscription
         finally:
             self._count -= 1
             watchers = self._subscriptions[run_id]
-            watchers.discard(queue)
+            watchers.discard(subscription)
             if not watchers:
                 del self._subscriptions[run_id]
 

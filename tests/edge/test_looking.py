@@ -240,7 +240,7 @@ CHATTY = Tool(ToolSpec(name="act", description="Acts.", parameters={"type": "obj
 async def test_a_watcher_whose_queue_overflows_still_gets_every_event_in_order(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, queue_max: int
 ) -> None:
-    monkeypatch.setattr(feed, "QUEUE_MAX", queue_max)
+    monkeypatch.setattr(feed, "UNREAD_MAX", queue_max)
     async with serve(tools={"act": CHATTY}) as gateway:
         got = await gateway.start("acts", wait=0, headers=SSE)
 

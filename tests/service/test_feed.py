@@ -71,7 +71,7 @@ def log(feed: Feed) -> MemoryLog:
 async def test_a_watcher_that_sleeps_while_its_queue_overflows_misses_nothing(
     feed: Feed, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, queue_max: int, missed: int
 ) -> None:
-    monkeypatch.setattr(feed_module, "QUEUE_MAX", queue_max)
+    monkeypatch.setattr(feed_module, "UNREAD_MAX", queue_max)
     log.progress(1)
     with feed.subscribe("r") as subscription:
         watching = watch(subscription, log, run_of(1), 0, follow=False)
@@ -106,7 +106,7 @@ async def test_text_comes_between_the_records_however_far_the_run_is_when_they_a
 async def test_text_that_crowds_records_out_loses_none_of_them(
     feed: Feed, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "QUEUE_MAX", 3)
+    monkeypatch.setattr(feed_module, "UNREAD_MAX", 3)
     log.progress(1)
     with feed.subscribe("r") as subscription:
         watching = watch(subscription, log, run_of(1), 0, follow=False)
@@ -118,6 +118,38 @@ async def test_text_that_crowds_records_out_loses_none_of_them(
         seen = await in_time(watching)
 
     assert [item.seq for item in seen if isinstance(item, Record)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("pieces", [10, 150, 5000])
+async def test_no_text_is_lost_however_many_pieces_of_it_come_before_anybody_reads(
+    feed: Feed, log: MemoryLog, pieces: int
+) -> None:
+    with feed.subscribe("r") as subscription:
+        watching = watch(subscription, log, run_of(0), 0, follow=False)
+        for number in range(pieces):
+            feed.said(THE_RUN, f"{number} ")
+        log.record(STOPPED)
+
+        seen = await in_time(watching)
+
+    assert "".join(item.text for item in seen if isinstance(item, Delta)) == "".join(f"{n} " for n in range(pieces))
+    assert len(seen) <= feed_module.MERGED_FROM + 2
+
+
+async def test_a_watcher_that_reads_nothing_is_kept_no_more_text_than_so_much(
+    feed: Feed, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "CHARS_MAX", 100)
+    with feed.subscribe("r") as subscription:
+        watching = watch(subscription, log, run_of(0), 0, follow=False)
+        for _ in range(50):
+            feed.said(THE_RUN, "ten chars ")
+        log.record(STOPPED)
+
+        seen = await in_time(watching)
+
+    assert sum(len(item.text) for item in seen if isinstance(item, Delta)) == 100
+    assert [item.seq for item in seen if isinstance(item, Record)] == [1]
 
 
 async def test_what_was_recorded_between_the_subscription_and_the_look_comes_once(feed: Feed, log: MemoryLog) -> None:
