@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway import sse
 from gateway.core.codec import encode
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.errors import GatewayError
@@ -339,7 +340,7 @@ class Gateway:
                 async with await opener() as response:
                     place.connected = True
                     place.run_id = response.headers.get("X-Run-Id", place.run_id)
-                    async with aclosing(assel.aparse(response.content.iter_any())) as frames:
+                    async with aclosing(assel.aparse(response.content.iter_any(), sse.parser())) as frames:
                         async for frame in frames:
                             patience.renew()
                             yield self._noted(place, frame)

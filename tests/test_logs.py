@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.adapters.providers.settings import ProviderSettings
+from gateway.adapters.tools.settings import FunctionSettings, HttpSettings, ToolSettings
 from gateway.config import Config, secrets_of
 from gateway.edge.access import log as requests_log
 from gateway.edge.auth import ApiKey
@@ -152,9 +153,14 @@ def test_every_secret_of_the_configuration_is_known(config: Config) -> None:
     provider = ProviderSettings(base_url="http://x/v1", api_key="provider-key", headers={"X-Key": "header-key"})
     server = replace(config.server, keys=(ApiKey(key="server-key"),))
 
-    found = secrets_of(replace(config, provider=provider, server=server))
+    tools: dict[str, ToolSettings] = {
+        "ours": FunctionSettings(function="ours:act", description="Acts."),
+        "theirs": HttpSettings(url="http://x/act", description="Acts.", headers={"Authorization": "Bearer tool-key"}),
+    }
 
-    assert set(found) == {"provider-key", "header-key", "server-key"}
+    found = secrets_of(replace(config, provider=provider, server=server, tools=tools))
+
+    assert set(found) == {"provider-key", "header-key", "server-key", "Bearer tool-key"}
 
 
 # --- the process ----------------------------------------------------------------------------------------------------

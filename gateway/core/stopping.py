@@ -1,7 +1,8 @@
 """The stop rules: each looks at a run and the time and says whether the run stops, and how.
 
-A rule is a function `(run, now) -> Stop | None`. `decide` asks them in the order of `RULES` before every step, and
-nothing else in the gateway checks a limit. To add one: write the function, put it into `RULES`.
+A rule is a function `(run, now) -> Stop | None`. `decide` asks them in the order of `RULES` before every step. Nothing
+else stops a run that is driven for a limit, but for the timer that cuts a step off at its deadline. To add one: write
+the function, put it into `RULES`.
 """
 
 from __future__ import annotations

@@ -25,11 +25,20 @@ def decode(body: bytes, kind: type[T]) -> T:
         return decoder.decode(body or b"{}")  # type: ignore[return-value]
     except msgspec.ValidationError as error:
         message, param = split_path(str(error))
-        raise BadRequest(f"{param + ': ' if param else ''}{message}.", param=param) from None
+        raise BadRequest(
+            f"{param + ': ' if param else ''}{message}.{fields_of(kind, param, message)}", param=param
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not valid JSON: {error}.", code="malformed_json") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply.", code="malformed_json") from None
+
+
+def fields_of(kind: type, param: str | None, message: str) -> str:
+    """What there is, for whoever sent a field of the body that there is not."""
+    if param is None or "." in param or "unknown field" not in message:
+        return ""
+    return f" The fields are: {', '.join(field.encode_name for field in msgspec.structs.fields(kind))}."
 
 
 def split_path(message: str) -> tuple[str, str | None]:

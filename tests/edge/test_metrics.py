@@ -99,6 +99,15 @@ async def test_every_way_out_is_counted_under_its_status_and_reason(gateway: Gat
     assert metrics['gateway_runs_active{agent="files"}'] == 0
 
 
+async def test_a_budget_that_is_kept_to_is_not_passed_by_less_than_nothing(gateway: Gateway) -> None:
+    await gateway.run("runaway", limits={"max_budget_usd": 0.002, "budget_mode": "hard", "max_turns": None})
+
+    metrics = await gateway.metrics()
+
+    assert metrics["gateway_budget_overshoot_usd_count"] == 1
+    assert metrics["gateway_budget_overshoot_usd_sum"] == 0
+
+
 async def test_runs_under_way_are_counted_while_they_are(gateway: Gateway) -> None:
     runs = [await gateway.run("plan@latency=5000", wait=0) for _ in range(2)]
     assert (await gateway.metrics())['gateway_runs_active{agent="files"}'] == 2

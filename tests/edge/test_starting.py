@@ -261,3 +261,9 @@ async def test_a_body_that_is_not_encoded_as_it_says_is_refused(gateway: Gateway
     except aiohttp.ClientOSError:  # the connection is closed, perhaps before the answer is read
         return
     assert got.status == 400
+
+
+async def test_whoever_sends_a_field_that_there_is_not_is_told_which_there_are(gateway: Gateway) -> None:
+    got = await gateway.post("/v1/runs", {"input": "x", "max_turns": 3})
+
+    refused(got, 400, param="max_turns", words="The fields are: input, agent, model, system, tools, limits, policies,")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.app import assembled
@@ -204,3 +205,23 @@ async def test_a_fault_of_a_plug_in_ends_the_run_and_not_the_gateway(
 
     assert run.status is Status.FAILED
     assert run.error == "a fault of the gateway: ZeroDivisionError: a bug"
+
+
+async def test_a_run_that_stops_while_somebody_looks_at_it_is_not_waited_for(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look is slow, and sees the run as it was: another process's, and still running."""
+    await runs.start("r", order(runs))
+    done = await runs.wait("r", 20)
+    get, first = runs.get, iter([True])
+
+    async def slowly(run_id: str) -> Run:
+        if next(first, False):
+            await asyncio.sleep(0)
+            runs._tell_waiting()
+            return replace(done, status=Status.RUNNING)
+        return await get(run_id)
+
+    monkeypatch.setattr(runs, "get", slowly)
+
+    assert await asyncio.wait_for(runs.wait("r", None), 5) == done

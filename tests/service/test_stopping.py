@@ -304,6 +304,23 @@ async def test_progress_is_in_the_trace_as_it_comes(serve: Serve) -> None:
     assert kinds == [("tool_start", None), ("tool_progress", "half"), ("tool_progress", "all"), ("tool_result", None)]
 
 
+async def test_progress_is_text_of_bounded_length_and_number(serve: Serve) -> None:
+    def reports(args: dict[str, Any], ctx: Any) -> str:
+        ctx.progress(50)
+        ctx.progress("\ud800" + "x" * 10_000)
+        for step in range(1500):
+            ctx.progress(f"step {step}")
+        return "done"
+
+    async with serve(tools=tool(reports, read_only=True)) as gateway:
+        run = await gateway.run("acts")
+        labels = [event["label"] for event in await gateway.trace(run["id"]) if event["type"] == "tool_progress"]
+
+    assert run["status"] == "completed"
+    assert labels[:3] == ["50", "?" + "x" * 499, "step 0"]
+    assert (len(labels), labels[-1]) == (1000, "999 labels are recorded: no more.")
+
+
 # --- tools that fail ------------------------------------------------------------------------------------------------
 
 

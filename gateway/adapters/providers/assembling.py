@@ -7,13 +7,13 @@ another id and a name is a new call too: some servers say 0 for every call.
 
 from __future__ import annotations
 
-import codecs
 from typing import Any
 
 import assel
 import msgspec
 from msgspec import Struct
 
+from gateway import sse
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.wire import Body, CallDelta, Choice, Delta, UsageReport
 from gateway.core.messages import Assistant, Content, Function, ToolCall
@@ -173,9 +173,7 @@ class SseReply:
     def __init__(self) -> None:
         self.assembling = Assembling()
         self.done = False
-        self._parser = assel.Parser()
-        # assel keeps one decoder for all of its parsers, so that half a character of one stream ends up in another
-        self._parser.line_decoder.utf8dec = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._parser = sse.parser()
 
     @property
     def whole(self) -> bool:

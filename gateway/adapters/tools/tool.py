@@ -16,7 +16,7 @@ its time looks at `ctx.cancelled`. Raises ToolFailed in words for the model."""
 
 
 class Tool(Struct, frozen=True):
-    """What the model sees, and what is run. A `quick` one is a plain function that is not worth a thread."""
+    """What the model sees, and what is run: where `spec.quick`, a plain function that is not worth a thread."""
 
     spec: ToolSpec
     run: Function

@@ -125,6 +125,28 @@ async def test_a_long_result_is_cut_in_words() -> None:
     assert await use(lambda args, ctx: "x" * 1000, result_bytes_max=100) == "x" * 100 + "… [cut: 900 bytes more]"
 
 
+@pytest.mark.parametrize("permanent", [False, True])
+@pytest.mark.parametrize("error", [ValueError, ToolFailed])
+async def test_the_words_of_an_error_are_as_bounded_as_a_result(error: type[Exception], permanent: bool) -> None:
+    def fails(args: dict[str, Any], ctx: Any) -> str:
+        raise ToolFailed("x" * 1000, permanent=permanent) if error is ToolFailed else error("x" * 1000)
+
+    with pytest.raises(ToolFailed) as failed:
+        await use(fails, result_bytes_max=100)
+
+    assert str(failed.value).startswith("x" * 100 if error is ToolFailed else "ValueError: " + "x" * 88)
+    assert "bytes more]" in str(failed.value)
+    assert failed.value.permanent is (permanent and error is ToolFailed)
+
+
+async def test_an_error_whose_words_are_no_text_is_told_as_text() -> None:
+    def fails(args: dict[str, Any], ctx: Any) -> str:
+        raise ValueError("half of \ud83d")
+
+    with pytest.raises(ToolFailed, match=r"half of \?"):
+        await use(fails)
+
+
 @given(text=st.text(max_size=80), bytes_max=st.integers(1, 60))
 def test_a_cut_never_breaks_a_character_and_counts_what_is_missing(text: str, bytes_max: int) -> None:
     size = len(text.encode())

@@ -184,3 +184,11 @@ async def test_the_library_reads_a_stream_of_the_providers(gateway: Gateway) -> 
 
     assert text == TEXT
     await client.close()
+
+
+@pytest.mark.parametrize("header", ["X-Gateway-Max-Turns", "X-Gateway-Max-Budget-Usd"])
+async def test_a_limit_that_would_hold_nothing_back_is_refused(gateway: Gateway, header: str) -> None:
+    got = await chat(gateway, "talks", headers={header: "1"})
+
+    assert (got.status, got.json["error"]["param"]) == (400, header)
+    assert "X-Gateway-Conversation" in got.json["error"]["message"]
