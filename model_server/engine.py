@@ -34,13 +34,6 @@ class Options(Struct, frozen=True, kw_only=True):
     repack: bool = True  # weights in the order that this processor likes best
 
 
-class Facts(Struct, frozen=True):
-    """What the weights say of themselves."""
-
-    description: str
-    vocabulary: int
-
-
 class Engine:
     def __init__(self, path: Path, options: Options, on_progress: Callable[[float], None] = lambda _: None) -> None:
         """Loads the weights. Raises LoadFailed with llama.cpp's own words."""
@@ -49,7 +42,7 @@ class Engine:
         self._vocabulary: Any = llama.llama_model_get_vocab(self._model)
         self._memory: Any = llama.llama_get_memory(self._context)
         self._batch = _Batch(options.batch_tokens)
-        self.facts = _facts(self._model, self._vocabulary)
+        self._vocabulary_tokens = llama.llama_vocab_n_tokens(self._vocabulary)
         self._pieces: dict[int, bytes] = {}
 
     def close(self) -> None:
@@ -104,7 +97,7 @@ class Engine:
         pointer: Any = llama.llama_get_logits_ith(self._context, row)
         if not pointer:
             raise DecodeFailed("The model gave no logits for this reply.")
-        return np.ctypeslib.as_array(pointer, (self.facts.vocabulary,))
+        return np.ctypeslib.as_array(pointer, (self._vocabulary_tokens,))
 
     def grammar(self, text: str) -> "Grammar":
         return Grammar(self._vocabulary, text)
@@ -209,12 +202,6 @@ def _new_context(model: Any, options: Options) -> Any:
 
 
 _FLASH_ATTENTION = {False: llama.LLAMA_FLASH_ATTN_TYPE_DISABLED, True: llama.LLAMA_FLASH_ATTN_TYPE_ENABLED}
-
-
-def _facts(model: Any, vocabulary: Any) -> Facts:
-    buffer = ctypes.create_string_buffer(256)
-    llama.llama_model_desc(model, buffer, len(buffer))  # pyright: ignore[reportArgumentType]
-    return Facts(buffer.value.decode("utf-8", "replace"), llama.llama_vocab_n_tokens(vocabulary))
 
 
 @contextmanager

@@ -30,8 +30,6 @@ _QUANTISATIONS |= {16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16"}
 class Header(Struct, frozen=True):
     """What is used of the header."""
 
-    name: str
-    architecture: str
     quantisation: str
     context_trained: int
     cell_bytes: int
@@ -64,8 +62,6 @@ def _header(path: Path, pairs: dict[str, Value]) -> Header:
         return value
 
     return Header(
-        name=str(pairs.get("general.name", path.stem)),
-        architecture=architecture,
         quantisation=_QUANTISATIONS.get(int(pairs.get("general.file_type", -1)), "unknown"),
         context_trained=number("context_length"),
         cell_bytes=_cell_bytes(number, pairs.get(f"{architecture}.attention.key_length")),

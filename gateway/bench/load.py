@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ class Timing(Struct, frozen=True):
     @property
     def runs_per_second(self) -> float:
         return len(self.each) / self.seconds
+
+
+def merged(timings: Sequence[Timing]) -> Timing:
+    return Timing([each for timing in timings for each in timing.each], sum(timing.seconds for timing in timings))
 
 
 async def timed(one_run: OneRun, *, runs: int, concurrency: int) -> Timing:

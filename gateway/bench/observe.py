@@ -15,7 +15,7 @@ from msgspec import Struct
 from gateway.adapters.tools.sample import write_workspace
 from gateway.bench import prometheus
 from gateway.bench.mixed import LOAD_SCRIPTS, each_once, mixed
-from gateway.bench.process import quoted
+from gateway.bench.process import header, quoted
 from gateway.bench.process import serving as serving_gateway
 from gateway.bench.scenarios import SYSTEM
 from gateway.client import Gateway
@@ -42,25 +42,16 @@ def gateway_config(folder: Path, provider: str, port: int) -> Path:
     """The agents that the load asks for: one over files that can also publish, one that asks another."""
     write_workspace(folder / "workspace")
     agent = f"system = {quoted(SYSTEM)}\nworkspace = {quoted(str(folder / 'workspace'))}\n"
+    scripted = {
+        "name": "scripted",
+        "base_url": f"{provider}/v1",
+        "retries_max": 2,
+        "backoff_seconds": 0.05,
+        "retry_after_max_seconds": 2,
+    }
     file = folder / "gateway.toml"
     file.write_text(f"""\
-[server]
-port = {port}
-
-[store]
-path = {quoted(str(folder / "runs.db"))}
-
-[provider]
-name = "scripted"
-base_url = {quoted(f"{provider}/v1")}
-retries_max = 2
-backoff_seconds = 0.05
-retry_after_max_seconds = 2
-
-[prices."*"]
-input = 2.0
-output = 12.0
-
+{header(folder, port=port, provider=scripted)}
 [tools.publish]
 function = "gateway.bench.mixed:publish"
 

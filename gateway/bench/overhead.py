@@ -20,9 +20,9 @@ from rich.table import Table
 
 from gateway.adapters.providers.requests import definitions
 from gateway.adapters.tools.workspace import Workspace
-from gateway.bench.load import BareRun, GatewayRun, OneRun, Timing, timed
+from gateway.bench.load import BareRun, GatewayRun, OneRun, Timing, merged, timed
 from gateway.bench.machine import Machine, this_machine
-from gateway.bench.process import Process, serving, workspace_of, write_config
+from gateway.bench.process import Process, serving, stopped, workspace_of, write_config
 from gateway.bench.scenarios import QUESTION
 from gateway.core.codec import decode_event, encode
 from gateway.core.events import RunStarted, RunStopped, Turn
@@ -87,9 +87,7 @@ async def measure(runs: int) -> Report:
     with tempfile.TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
         async with provider() as base_url:
-            config = write_config(folder, {"plan": "plan", "runaway": "runaway"})
-            with config.open("a") as file:
-                file.write(f'\n[provider]\nbase_url = "{base_url}"\n')
+            config = write_config(folder, {"plan": "plan", "runaway": "runaway"}, provider={"base_url": base_url})
             async with serving(config) as gateway:
                 workspace = workspace_of(folder, "plan")
                 specs = tuple(tool.spec for tool in Workspace(workspace).tools().values())
@@ -107,8 +105,7 @@ async def provider() -> AsyncIterator[str]:
     try:
         yield (await process.stdout.readline()).decode().split()[-1]
     finally:
-        process.terminate()
-        await process.wait()
+        await stopped(process)
 
 
 async def row(bare: OneRun, gateway: Process, concurrency: int, runs: int) -> Row:
@@ -143,10 +140,6 @@ def row_of(concurrency: int, rounds: list[tuple[Timing, Timing]], cpu: float, me
         gateway_cpu_ms_a_run=1000 * cpu / (len(gateway.each) + concurrency * len(rounds)),
         gateway_memory_mb=memory_bytes / 2**20,
     )
-
-
-def merged(timings: list[Timing]) -> Timing:
-    return Timing([each for timing in timings for each in timing.each], sum(timing.seconds for timing in timings))
 
 
 def cpu_seconds(process: psutil.Process) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +11,7 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-
-class DidNotStart(Exception):
-    """A peer that is installed and does not run here: it is left out of the table."""
-
+from gateway.bench.process import DidNotStart, free_port, stopped
 
 PEERS_FOLDER = Path(".peers")
 START_SECONDS_MAX = 90.0
@@ -81,7 +77,7 @@ PEERS = (
 
 @asynccontextmanager
 async def started(peer: Peer, base_url: str, model: str, folder: Path) -> AsyncIterator[Target]:
-    """The proxy, once it takes connections; stopped at the end."""
+    """The proxy, once it takes connections; stopped at the end. Raises DidNotStart."""
     port = free_port()
     with (folder / f"{peer.name}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -91,9 +87,7 @@ async def started(peer: Peer, base_url: str, model: str, folder: Path) -> AsyncI
         await listens(port, process)
         yield Target(peer.name, f"http://127.0.0.1:{port}/v1", process.pid, peer.headers(base_url))
     finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+        await stopped(process)
 
 
 async def listens(port: int, process: asyncio.subprocess.Process) -> None:
@@ -107,9 +101,3 @@ async def listens(port: int, process: asyncio.subprocess.Process) -> None:
             writer.close()
             return
     raise DidNotStart(f"it ended at once, with {process.returncode}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from gateway.bench.process import last_words
+from gateway.bench.process import START_SECONDS_MAX, free_port, last_words, stopped
 from gateway.core.errors import GatewayError
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 15.0
 ABSENT = "Prometheus is not installed: run `make debian` as root, or install your system's package `prometheus`."
 
 
@@ -93,20 +90,3 @@ async def ready(process: asyncio.subprocess.Process, session: aiohttp.ClientSess
                 pass
             await asyncio.sleep(0.1)
     raise NoPrometheus(f"Prometheus did not start: {last_words(log)}")
-
-
-async def stopped(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS_MAX)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -17,10 +17,11 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-from gateway.bench.load import Timing, WrongAnswer
-from gateway.bench.overhead import Machine, provider, this_machine
-from gateway.bench.peers import PEERS, DidNotStart, Target, started
-from gateway.bench.process import serving, write_config
+from gateway.bench.load import Timing, WrongAnswer, merged
+from gateway.bench.machine import Machine, this_machine
+from gateway.bench.overhead import provider
+from gateway.bench.peers import PEERS, Target, started
+from gateway.bench.process import DidNotStart, serving, write_config
 from gateway.bench.scenarios import QUESTION
 from gateway.core.codec import encode
 
@@ -74,11 +75,8 @@ async def started_targets(stack: AsyncExitStack, folder: Path) -> list[Target]:
     """The bare provider first, then this gateway, then whatever else is installed."""
     base_url = await stack.enter_async_context(provider())
     bare = Target("bare", base_url, pid_of_port(base_url))
-    config = write_config(folder, {MODEL: MODEL})
-    with config.open("a") as file:
-        file.write(f'\n[provider]\nbase_url = "{base_url}"\n')
-    # An agent of the model's name would be asked instead of the model.
-    config.write_text(config.read_text().replace(f'[agents."{MODEL}"]', '[agents."agent"]'))
+    # an agent of the model's name would be asked instead of the model
+    config = write_config(folder, {"agent": MODEL}, provider={"base_url": base_url})
     gateway = await stack.enter_async_context(serving(config))
     targets = [bare, Target("gateway", f"{gateway.url}/v1", gateway.pid)]
     for peer in PEERS:
@@ -113,10 +111,6 @@ async def measured(targets: list[Target], concurrency: int, calls: int) -> list[
     whole = {name: merged(each) for name, each in timings.items()}
     bare = whole[targets[0].name]
     return [row_of(target.name, concurrency, whole[target.name], bare, cpu[target.name]) for target in targets]
-
-
-def merged(timings: list[Timing]) -> Timing:
-    return Timing([each for timing in timings for each in timing.each], sum(timing.seconds for timing in timings))
 
 
 def row_of(server: str, concurrency: int, timing: Timing, bare: Timing, cpu_seconds: float) -> Row:

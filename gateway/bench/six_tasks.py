@@ -18,11 +18,10 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
-from gateway.adapters.tools.sample import write_workspace
 from gateway.bench.local_model import model_server
 from gateway.bench.machine import Machine, this_machine
 from gateway.bench.measuring import trace
-from gateway.bench.process import agent_table, quoted, serving, workspace_of
+from gateway.bench.process import serving, write_config
 from gateway.bench.requests_made import as_lines, requests_of
 from gateway.bench.six_tables import print_report
 from gateway.bench.tasks import PUBLISHED_TOTALS, TASKS, Kind, TaskRun, Totals, kind_of, task_run, totals
@@ -164,7 +163,7 @@ def order_of(plan: Plan) -> list[int]:
 
 async def one_pass(base_url: str, plan: Plan, folder: Path, at_once: int, *, cache: str) -> Pass:
     """With an empty folder for the files, the record, and what the gateway logs."""
-    config = write_config(folder, base_url, plan.model if plan.base_url else None)  # one of our own has only one model
+    config = config_of(folder, base_url, plan.model if plan.base_url else None)  # one of our own has only one model
     limit = asyncio.Semaphore(at_once)
     async with serving(config) as process, Gateway(process.url) as gateway:
         began = time.perf_counter()
@@ -233,39 +232,14 @@ def agent_of(number: int) -> str:
     return f"task-{number}"
 
 
-def write_config(folder: Path, base_url: str, model: str | None) -> Path:
+def config_of(folder: Path, base_url: str, model: str | None) -> Path:
     """An agent a task, each over files of its own. Greedy is said, since other servers than ours sample by default."""
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [agent_of(number) for number in range(1, len(TASKS) + 1)]
-    for name in names:
-        write_workspace(workspace_of(folder, name))
-    tables = [local_agent(name, model, workspace_of(folder, name)) for name in names]
-    config = folder / "gateway.toml"
-    config.write_text("\n".join([header(folder, base_url), *tables]), encoding="utf-8")
-    return config
-
-
-def local_agent(name: str, model: str | None, workspace: Path) -> str:
-    table = agent_table(name, model, workspace)
-    return f"{table}\n[agents.{quoted(name)}.limits]\nmax_turns = {TURNS_MAX}\n"
-
-
-def header(folder: Path, base_url: str) -> str:
-    return f"""\
-[server]
-host = "127.0.0.1"
-port = 0
-
-[store]
-path = {quoted(str(folder / "runs.db"))}
-
-[provider]
-base_url = {quoted(base_url)}
-read_timeout_seconds = {READ_SECONDS_MAX}
-total_timeout_seconds = {READ_SECONDS_MAX}
-retries_max = 0
-extra_body = {{ temperature = 0, max_tokens = {REPLY_TOKENS_MAX} }}
-
-[prices."*"]
-free = true
-"""
+    provider = {
+        "base_url": base_url,
+        "read_timeout_seconds": READ_SECONDS_MAX,
+        "total_timeout_seconds": READ_SECONDS_MAX,
+        "retries_max": 0,
+        "extra_body": {"temperature": 0, "max_tokens": REPLY_TOKENS_MAX},
+    }
+    models = {agent_of(number): model for number in range(1, len(TASKS) + 1)}
+    return write_config(folder, models, provider=provider, price={"free": True}, turns_max=TURNS_MAX)

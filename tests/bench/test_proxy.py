@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from gateway.bench import peers
-from gateway.bench.load import Timing, WrongAnswer
-from gateway.bench.overhead import this_machine
-from gateway.bench.peers import DidNotStart, Peer, Target
+from gateway.bench.load import Timing, WrongAnswer, merged
+from gateway.bench.machine import this_machine
+from gateway.bench.peers import Peer, Target
+from gateway.bench.process import DidNotStart
 from gateway.bench.proxy import (
     CONCURRENCY,
     ROUNDS,
     Report,
     body_of,
     measured,
-    merged,
     print_report,
     request_of,
     row_of,

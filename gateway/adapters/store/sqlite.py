@@ -101,11 +101,6 @@ class SqliteStore:
         """Whether whoever had the store last closed it, having taken up all that it had found. A new one was."""
         return self._lock.was_left_in_order
 
-    @property
-    def commits(self) -> int:
-        """How many transactions there were: fewer than appends, where runs shared one."""
-        return self._writer.commits
-
     # --- EventLog ---------------------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:

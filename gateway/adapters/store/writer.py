@@ -41,9 +41,6 @@ class Job(Generic[W]):
 class Writer(Protocol[W_contra]):
     """Owns the connection that writes, from its construction to the end of `close`."""
 
-    @property
-    def commits(self) -> int: ...
-
     async def write(self, work: W_contra) -> None:
         """Do the work in a transaction, all or nothing, and return when it is durable.
 
@@ -66,7 +63,6 @@ class Transactions(Generic[W]):
         carry_out: CarryOut[W],
         explain: Callable[[sqlite3.Error], Exception],
     ) -> None:
-        self.commits = 0
         self._connection = connection
         self._carry_out = carry_out
         self._explain = explain
@@ -87,7 +83,6 @@ class Transactions(Generic[W]):
         except sqlite3.Error as error:
             self._roll_back()
             return [self._explain(error) for _ in group]
-        self.commits += 1
         return outcomes
 
     def _begin(self) -> None:
@@ -156,10 +151,6 @@ class LoopWriter(Generic[W]):
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
-
-    @property
-    def commits(self) -> int:
-        return self._transactions.commits
 
     async def write(self, work: W) -> None:
         if self._closed:
@@ -259,10 +250,6 @@ class ThreadWriter(Generic[W]):
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
-
-    @property
-    def commits(self) -> int:
-        return self._transactions.commits
 
     async def write(self, work: W) -> None:
         await self._slots.acquire()
