@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.core.errors import NotFound
 from gateway.edge.bodies import decode, json_response
 from gateway.edge.openai.asking import CARRIES_CALL_ID
-from gateway.edge.openai.joining import CONVERSATION, RUN_ID
+from gateway.edge.openai.joining import CONVERSATION, RUN_ID, require_unlimited
 from gateway.edge.openai.loops import Loops
 from gateway.edge.openai.proxy import Proxy
 from gateway.edge.openai.wire import Model, ModelList, Peek
@@ -43,6 +43,7 @@ class ChatRoutes:
             answer = await self._loops.chat(request, body)
             if answer is not None:
                 return answer
+        require_unlimited(request)
         return await self._proxy.chat(request, body, peek)
 
     def _is_about_a_run(self, request: web.Request, body: bytes, peek: Peek) -> bool:

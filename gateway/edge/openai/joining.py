@@ -93,6 +93,16 @@ def limits_of(request: web.Request) -> RaisedLimits:
     )
 
 
+def require_unlimited(request: web.Request) -> None:
+    """What is passed through is no run, and a limit would hold nothing back. Raises BadRequest."""
+    for name in (MAX_TURNS, MAX_BUDGET):
+        if name in request.headers:
+            words = (
+                f"{name} needs a run: name an agent as the model, or send {CONVERSATION} with a name of your choice."
+            )
+            raise BadRequest(words, param=name)
+
+
 def number(request: web.Request, name: str) -> Decimal | None:
     text = request.headers.get(name)
     if text is None:

@@ -24,9 +24,6 @@ from gateway.edge.openai.asking import Asked, Outputs, asked, client_tools, outp
 from gateway.edge.openai.chat_voice import ChatVoice
 from gateway.edge.openai.errors import failed
 from gateway.edge.openai.joining import (
-    CONVERSATION,
-    MAX_BUDGET,
-    MAX_TURNS,
     RUN_ID,
     Recent,
     Way,
@@ -133,7 +130,6 @@ class Loops:
         if name := conversation_name(request):
             return self._conversation(conversation_id(request, name), name, request, order)
         if order.request.model not in self._agents:
-            require_unlimited(request)
             return None
         require_self_contained(order, outputs)
         return self._agent(request, body, order)
@@ -277,16 +273,6 @@ class Loops:
             stream=order.stream,
             limits=limits_of(request),
         )
-
-
-def require_unlimited(request: web.Request) -> None:
-    """What is passed through is no run, and a limit would hold nothing back. Raises BadRequest."""
-    for name in (MAX_TURNS, MAX_BUDGET):
-        if name in request.headers:
-            words = (
-                f"{name} needs a run: name an agent as the model, or send {CONVERSATION} with a name of your choice."
-            )
-            raise BadRequest(words, param=name)
 
 
 def require_stopped(run: Run) -> Run:
