@@ -118,7 +118,7 @@ async def store_runs(path: Path, number: int) -> None:
     async with await SqliteStore.open(path):
         pass
     ways: list[tuple[str, str | None]] = [("completed", None)] * 9 + [("interrupted", "approval")]
-    row = "INSERT INTO runs VALUES (?, 'files', 'plan', ?, ?, 3, 2, '0.00247', '0', ?, ?, NULL, NULL, '0')"
+    row = "INSERT INTO runs VALUES (?, 'files', 'plan', ?, ?, 3, 2, '0.00247', '0', ?, ?, NULL, NULL, '0', '')"
     now = time.time_ns() // 1000
     with closing(sqlite3.connect(path)) as connection:
         connection.executemany(row, [(f"r{n}", *ways[n % 10], now - n, now - n) for n in range(number)])
