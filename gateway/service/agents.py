@@ -17,13 +17,11 @@ from gateway.core.errors import BadRequest, CannotRun
 from gateway.core.events import VERSION, RunStarted
 from gateway.core.messages import Assistant, Developer, Message, System, Tool, User
 from gateway.core.pricing import Price
-from gateway.core.run import Limits, Policies, StopRules, ToolSpec
+from gateway.core.run import RUN_FIELDS, Limits, Policies, StopRules, ToolSpec
 from gateway.service.checking import check_schema
 
 CONVERSATION = "conversation"
 """What metrics and lists call the agent of a run whose client has a loop of its own."""
-
-RUN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
 
