@@ -24,7 +24,7 @@ async def tracing(settings: OtelSettings, version: str, clock: Clock) -> AsyncIt
         from gateway.adapters.trace.otel import sending
     except ImportError as error:
         raise ConfigError(
-            f"otel.endpoint is set, and OpenTelemetry is not installed: pip install 'agent-sidecar[otel]' ({error})."
+            f"otel.endpoint is set, and OpenTelemetry is not installed: pip install -e '.[otel]' ({error})."
         ) from error
     async with sending(settings, version, clock) as traces:
         yield traces

@@ -1,11 +1,12 @@
-"""`model-server`: lists and fetches weights, serves them, and measures their speed."""
+"""`model-server`: lists and fetches weights, serves them, and measures their speed.
+
+What computes needs the extra `local`, and is imported only once it is known to be there.
+"""
 
 import asyncio
 import logging
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,22 +16,16 @@ import msgspec
 import typer
 from msgspec import Struct
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from model_server import bench as benchmark
 from model_server import fetch as fetching
 from model_server import loading, machine, models, replaying
-from model_server.app import Card, create_app, serving
-from model_server.chat import Host
 from model_server.errors import LoadFailed, ModelServerError
 from model_server.loading import Settings
-from model_server.metrics import Metrics
 from model_server.models import Chosen
 from model_server.registry import REGISTRY, STAND_IN, Weights
 from model_server.scheduler import Limits
-from model_server.service import Service
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, help="A model on this machine's CPU, made for agents.")
 
@@ -140,7 +135,9 @@ def serve(
     settings = _settings(limits, threads, flash_attention, matrix_unit)
     with _in_one_sentence():
         chosen = _chosen(model)
-        _run(_serve_until_stopped(chosen, settings, host, port))
+        from model_server.hosting import serve_until_stopped
+
+        _run(serve_until_stopped(chosen, settings, host, port))
 
 
 def _settings(limits: Limits, threads: int | None, flash_attention: bool, matrix_unit: bool) -> Settings:
@@ -158,64 +155,6 @@ def _chosen(model: str | None) -> Chosen:
     if chosen.note:
         typer.echo(chosen.note, err=True)
     return chosen
-
-
-async def _serve_until_stopped(chosen: Chosen, settings: Settings, host: str, port: int) -> None:
-    metrics = Metrics(chosen.header.cell_bytes, settings.limits.cells)
-    service = Service(partial(loading.load, chosen, settings), settings.limits, metrics.observe)
-    stopped = _stop_signal()
-    try:
-        async with serving(create_app(service, card_of(chosen, settings.limits), metrics), host, port) as address:
-            _announce(f"model server on {address}/v1, loading {chosen.name}")
-            await _first(service.settled.wait, service.broken.wait, stopped.wait)
-            if service.phase == "ready" and not stopped.is_set():
-                _announce(_loaded(chosen, settings))
-                await _first(service.broken.wait, stopped.wait)
-    except OSError as error:
-        raise LoadFailed(f"Cannot listen on {host}:{port}: {_reason(error)}.") from None
-    if service.failure:
-        raise service.failure
-
-
-def card_of(chosen: Chosen, limits: Limits) -> Card:
-    header, size = chosen.header, chosen.path.stat()
-    host = Host(chosen.name, header.template, min(limits.cells, header.context_trained))
-    return Card(host, chosen.path.name, size.st_size, header.quantisation, int(size.st_mtime))
-
-
-def _loaded(chosen: Chosen, settings: Settings) -> str:
-    cache = settings.limits.cells * chosen.header.cell_bytes / 1e6
-    return (
-        f"{chosen.name} ({chosen.header.quantisation}) is ready: {settings.threads} threads, "
-        f"{settings.limits.cells} cells ({cache:,.0f} MB), {settings.limits.sequences} sequences"
-    )
-
-
-def _announce(words: str) -> None:
-    typer.echo(words)
-    sys.stdout.flush()
-
-
-def _stop_signal() -> asyncio.Event:
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    return stopped
-
-
-async def _first(*waits: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    tasks = [asyncio.create_task(wait()) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-def _reason(error: OSError) -> str:
-    """asyncio repeats the address in its words. Failures of name look-up have negative numbers and good words."""
-    number = error.errno or 0
-    return os.strerror(number) if number > 0 else str(error.strerror or error)
 
 
 # ── measuring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,21 +190,13 @@ def bench(
     settings = _settings(limits, threads, flash_attention, matrix_unit)
     with _in_one_sentence():
         chosen = _chosen(model)
-        service = Service(partial(loading.load, chosen, settings), limits)
-        speeds = _run(_measured(service, partial(benchmark.measure, service, wanted, prompt, reply, repeat)))
+        from model_server.measuring import measured, speed_table
+
+        found = _run(measured(chosen, settings, wanted, prompt, reply, repeat))
     if as_json:
-        typer.echo(msgspec.json.encode(Measured(chosen.name, chosen.header.quantisation, settings, tuple(speeds))))
+        typer.echo(msgspec.json.encode(found))
     else:
-        Console().print(_speed_table(chosen, settings, speeds))
-
-
-class Measured(Struct, frozen=True):
-    """`bench --json`."""
-
-    model: str
-    quantisation: str
-    settings: Settings
-    speeds: tuple[benchmark.Speed, ...]
+        Console().print(speed_table(found))
 
 
 def _depths(text: str) -> list[int]:
@@ -276,31 +207,6 @@ def _depths(text: str) -> list[int]:
     if any(not 0 <= depth <= DEPTH_MAX for depth in depths):
         raise typer.BadParameter(f"from 0 to {DEPTH_MAX}", param_hint="--depths")
     return depths
-
-
-async def _measured(service: Service, measure: Callable[[], Awaitable[T]]) -> T:
-    service.start()
-    with Progress(transient=True, console=Console(stderr=True)) as bar:
-        task = bar.add_task("loading", total=1.0)
-        while not service.settled.is_set():
-            bar.update(task, completed=service.progress)
-            await asyncio.sleep(0.05)
-    try:
-        if service.failure:
-            raise service.failure
-        return await measure()
-    finally:
-        await service.close()
-
-
-def _speed_table(chosen: Chosen, settings: Settings, speeds: list[benchmark.Speed]) -> Table:
-    attention = "on" if settings.flash_attention else "off"
-    title = f"{chosen.name}, {chosen.header.quantisation}, {settings.threads} threads, flash attention {attention}"
-    table = Table("depth", "prefill tok/s", "decode tok/s", title=title)
-    for speed in speeds:
-        rates = (speed.prefill_tokens_per_second, speed.decode_tokens_per_second)
-        table.add_row(str(speed.depth), *(f"{rate:.1f}" for rate in rates))
-    return table
 
 
 def _run(serving_: Coroutine[Any, Any, T]) -> T:

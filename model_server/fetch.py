@@ -76,7 +76,7 @@ def _from_hub(hub: Hub, weights: Weights, partial: Path, target: Path, bars: boo
         import huggingface_hub
         from huggingface_hub import utils
     except ImportError:
-        words = "needs the package huggingface_hub: pip install 'agent-sidecar[local]'."
+        words = "needs the package huggingface_hub: pip install -e '.[local]', in a clone of this repository."
         raise FetchFailed(f"Fetching {weights.name} {words}") from None
     utils.logging.set_verbosity_error()  # it says how it tries again, and this says how it ended
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()

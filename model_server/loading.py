@@ -1,10 +1,13 @@
 """From chosen weights to an engine: what is checked before, and what is said when it cannot be."""
 
+from __future__ import annotations
+
 import logging
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,7 +16,9 @@ from model_server.machine import memory_available
 from model_server.models import Chosen, flaw
 from model_server.prompt import Text
 from model_server.scheduler import Limits, Share
-from model_server.service import Engine
+
+if TYPE_CHECKING:
+    from model_server.service import Engine
 
 COMPUTE_BYTES = 350 * 1024 * 1024  # buffers besides weights and cells, measured with the default batch
 _PROBE_SECONDS_MAX = 300
@@ -38,7 +43,9 @@ def require_llama() -> None:
     except ImportError as error:
         if error.name is None or not error.name.startswith(("llama_cpp", "numpy")):
             raise
-        raise LoadFailed("llama-cpp-python is not installed: pip install 'agent-sidecar[local]'.") from None
+        raise LoadFailed(
+            "llama-cpp-python is not installed: pip install -e '.[local]', in a clone of this repository."
+        ) from None
     except (OSError, RuntimeError) as error:
         raise LoadFailed(f"llama-cpp-python is installed and cannot be used: {error}.") from None
 

@@ -18,7 +18,7 @@ import typer
 from msgspec import Struct
 
 from gateway.bench.scenarios import QUESTION
-from gateway.client import Gateway, GatewayProblem, RaisedLimits, RunBody, StartRun
+from gateway.client import ChangedStopRules, Gateway, GatewayProblem, RaisedLimits, RunBody, StartRun
 from gateway.core.errors import GatewayError
 from gateway.core.run import Status
 from gateway.service.agents import FunctionDefinition, ToolDefinition
@@ -114,6 +114,7 @@ ORDERS: Sequence[Order] = (
     order("runaway", 1, resumed, limits=RaisedLimits(max_turns=4)),
     order("runaway", 2, limits=RaisedLimits(max_budget_usd=CENT / 2)),
     order("runaway", 1, limits=RaisedLimits(max_budget_usd=CENT / 2, budget_mode="hard")),
+    order("runaway", 1, stop_rules=ChangedStopRules(repeated_calls=3)),
     order("destructive"),
     order("destructive", 2, approved),
     order("destructive", 1, rejected),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -19,6 +19,10 @@ def drawable(picture: str | None) -> str | None:
     return picture
 
 
+def fail_without_the_extra(error: ImportError) -> NoReturn:
+    fail(f"{error.name} is missing: pip install -e '.[bench]', in a clone of this repository.", Exit.FAILED)
+
+
 Picture = Annotated[str | None, typer.Option(metavar="FILE", help="Draw a picture into this file.", callback=drawable)]
 
 
@@ -32,7 +36,7 @@ def overhead(
     try:
         from gateway.bench.overhead import overhead
     except ImportError as error:
-        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+        fail_without_the_extra(error)
     raise typer.Exit(overhead(runs=runs, as_json=as_json, picture=picture))
 
 
@@ -45,7 +49,7 @@ def proxy(
     try:
         from gateway.bench.proxy import proxy
     except ImportError as error:
-        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+        fail_without_the_extra(error)
     raise typer.Exit(proxy(calls=calls, as_json=as_json))
 
 
@@ -76,5 +80,5 @@ def six_tasks(
     try:
         code = six_tasks(plan, as_json=as_json, picture=picture)
     except ImportError as error:
-        fail(f"{error.name} is missing: pip install 'agent-sidecar[bench]'.", Exit.FAILED)
+        fail_without_the_extra(error)
     raise typer.Exit(code)

@@ -13,7 +13,7 @@ from model_server import bench, loading
 from model_server.accuracy.cases import SYSTEM, TOOLS, Case
 from model_server.accuracy.scoring import Made, Score, score
 from model_server.app import create_app, serving
-from model_server.cli import card_of
+from model_server.hosting import card_of
 from model_server.loading import Settings
 from model_server.metrics import Metrics
 from model_server.models import Chosen

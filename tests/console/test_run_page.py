@@ -25,12 +25,33 @@ async def test_a_run_is_shown_turn_by_turn_with_its_tokens_and_costs(gateway: Ga
     await console.sees(".next code", f"gateway resume {run['id']} --max-turns 8")
     await expect(console.turn(1)).to_contain_text("204 → 23")
     await expect(console.turn(1)).to_contain_text("access.log")
-    await expect(console.turn(2)).to_contain_text("+$0.000814$0.0015")
+    await expect(console.turn(2)).to_contain_text("+$0.000814$0.001498")
     await expect(console.turn(4)).to_contain_text("not run yet")
     chart = console.get("svg.chart")
     await expect(chart).to_have_attribute("aria-label", "Prompt tokens by turn: from 204 in turn 1 to 397 in turn 4.")
     await expect(chart.locator("circle")).to_have_count(4)
     await expect(console.get(".facts dd").first).to_contain_text("4of 4")
+
+
+async def test_a_request_that_was_refused_says_why_and_nothing_of_a_bill(gateway: Gateway, open_console: Open) -> None:
+    run = await gateway.run("once@fault=401")
+
+    console = await open_console(gateway, f"#/runs/{run['id']}")
+
+    assert run["unconfirmed_cost_usd"] == 0
+    await console.stopped("failed")
+    await expect(console.turn(1)).to_contain_text("the provider answered 401: Scripted fault: 401 Unauthorized")
+    await expect(console.turn(1)).not_to_contain_text("billed")
+
+
+async def test_a_reply_that_was_lost_may_have_been_billed(gateway: Gateway, open_console: Open) -> None:
+    run = await gateway.run("once@fault=drop_middle")
+
+    console = await open_console(gateway, f"#/runs/{run['id']}")
+
+    assert run["unconfirmed_cost_usd"] > 0
+    await console.stopped("provider unavailable")
+    await expect(console.turn(1)).to_contain_text("no reply was recorded: it may have been billed")
 
 
 async def test_text_is_shown_as_it_is_said(serve: Serve, open_console: Open) -> None:

@@ -29,7 +29,8 @@ STATS: dict[str, Any] = {
     ],
     "by_agent": [
         {"agent": "files", "runs": 900, "cost_usd": 30.1, "turns": 4000},
-        {"agent": "research", "runs": 334, "cost_usd": 12.3242, "turns": 900},
+        {"agent": "research", "runs": 333, "cost_usd": 12.2242, "turns": 900},
+        {"agent": "lead", "runs": 1, "cost_usd": 0.1, "turns": 2},
     ],
     "by_model": [{"model": "plan", "runs": 1234, "cost_usd": 42.4242, "turns": 4900}],
     "turns": {
@@ -67,6 +68,11 @@ async def test_totals_are_drawn(gateway: Gateway, open_console: Open) -> None:
     await expect(console.get("svg.chart[aria-label^='Runs by number of turns']").locator("rect")).to_have_count(7)
     await expect(console.get("ul[aria-label='Runs by status and reason'] li")).to_have_count(6)
     await console.sees("ul[aria-label='Runs by status and reason']", "interrupted: in doubt")
+    await console.sees("ul[aria-label='Cost by agent']", "lead$0.10 · 1 run")
+    await expect(console.get("ul[aria-label='Cost by agent']")).not_to_contain_text("1 runs")
+    await expect(console.get(".small td.cost")).to_have_text(
+        [f"$1.{tenths}00000" for tenths in (2, 1, 0)] + ["$0.900000", "$0.800000"]
+    )
     await console.button("7 days").click()
     assert console.page.url.endswith("#/totals?days=7")
     console.expect_failures()

@@ -8,7 +8,7 @@ from pathlib import Path
 from model_server import fetch as fetching
 from model_server import loading, models
 from model_server.app import create_app, serving
-from model_server.cli import card_of
+from model_server.hosting import card_of
 from model_server.loading import Settings
 from model_server.metrics import Metrics
 from model_server.models import Chosen

@@ -75,11 +75,43 @@ def test_a_file_of_the_registry_with_a_wrong_hash_is_not_served(tmp_path: Path) 
     assert "does not have the sha256 that is expected: delete it" in one_sentence(done)
 
 
-def test_without_llama_cpp_python_the_words_say_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "llama_cpp.py").write_text("raise ImportError('no', name='llama_cpp')")
-    done = run("serve", "--model", OF_RECORD, PYTHONPATH=str(tmp_path))
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules.update(dict.fromkeys(("numpy", "llama_cpp", "huggingface_hub")))
+from model_server.cli import cli
+cli(sys.argv[1:], prog_name="model-server")
+"""
 
-    assert one_sentence(done) == "llama-cpp-python is not installed: pip install 'agent-sidecar[local]'."
+
+def run_without_the_extra(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As where `pip install -e .` was all: what only the extra brings cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize(
+    "args", [("--help",), ("models",), ("models", "--json"), ("serve", "--help"), ("bench", "--help")]
+)
+def test_what_computes_nothing_works_without_the_extra(args: tuple[str, ...]) -> None:
+    done = run_without_the_extra(*args)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_without_llama_cpp_python_the_words_say_what_to_install(command: str) -> None:
+    done = run_without_the_extra(command, "--model", OF_RECORD)
+
+    assert one_sentence(done) == (
+        "llama-cpp-python is not installed: pip install -e '.[local]', in a clone of this repository."
+    )
+
+
+def test_without_the_hubs_library_a_fetch_says_what_to_install(tmp_path: Path) -> None:
+    done = run_without_the_extra("fetch", OF_RECORD, MODEL_SERVER_CACHE=str(tmp_path))
+
+    assert "needs the package huggingface_hub: pip install -e '.[local]'" in one_sentence(done)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ DASHBOARDS = sorted((CONFIGS / "dashboards").glob("*.json"))
 ROOT = CONFIGS.parent
 LOAD_SECONDS_MAX = 60
 SCRAPES = 10
-NEEDED = {(status.value, reason) for status, reason in STOPS if reason != "stop_rule"}
+NEEDED = {(status.value, reason) for status, reason in STOPS}
 
 
 class Observed(Struct, frozen=True):
@@ -48,7 +48,7 @@ def ask(url: str, path: str, **params: str) -> Any:
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
-    """Once runs have ended in every way that the load knows, and Prometheus has looked a few times since."""
+    """Once runs have ended in every way, and Prometheus has looked a few times since."""
     program("prometheus")
     ports = ("--gateway-port", "0", "--provider-port", "0", "--prometheus-port", "0")
     command = [sys.executable, "-m", "gateway.bench.observe", "--scrape-interval", "500ms", "--per-second", "4", *ports]

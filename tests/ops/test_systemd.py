@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config
+from gateway.config import Config, load
 from tests.ops.programs import CONFIGS, run
 
 UNIT = CONFIGS / "systemd" / "agent-gateway.service"
@@ -37,6 +37,20 @@ def test_the_service_is_shut_in(unit: Path) -> None:
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert exposure, done.stdout + done.stderr
     assert float(exposure[1]) <= EXPOSURE_MAX, done.stdout
+
+
+def test_installed_as_its_first_lines_say_it_writes_only_where_it_may(tmp_path: Path) -> None:
+    """Their `cp` and `sed`, for folders of our own."""
+    lines = re.findall(r"^#   ((?:cp configs/gateway|sed ).*)$", UNIT.read_text(), re.MULTILINE)
+    script = "\n".join(lines).replace("/etc/agent-gateway", str(tmp_path))
+    subprocess.run(["bash", "-euc", script], cwd=CONFIGS.parent, check=True)
+    allowed = re.findall(r"^WorkingDirectory=(.*)$", UNIT.read_text(), re.MULTILINE)
+
+    config = load(str(tmp_path / "gateway.toml"), env={})
+
+    written = [config.store.path, *(agent.workspace for agent in config.agents.values() if agent.workspace)]
+    assert len(written) == 3
+    assert {str(Path(path).parent) for path in written} == set(allowed)
 
 
 def test_its_command_is_one_that_the_gateway_takes(tmp_path: Path) -> None:

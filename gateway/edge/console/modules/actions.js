@@ -49,7 +49,7 @@ function about(run, call, verb) {
     h("p", null, h("code", { class: "tool" }, call.tool_name), ` ${verb} with these arguments`,
       via && [", in the run of a subagent, ", h("a", { href: `#/runs/${encodeURIComponent(via)}` }, h("code", null, via))], ":"),
     block("Arguments", pretty(call.args)),
-    call.args_hash && h("p", { class: "hint" }, "arguments ", h("code", null, call.args_hash)));
+    call.args_hash && h("p", { class: "hint" }, "hash of the arguments ", h("code", null, call.args_hash)));
 }
 
 function doubtForm(run, told) {

@@ -5,7 +5,7 @@ const WHOLE = new Intl.NumberFormat("en-US");
 
 export const number = (value) => WHOLE.format(value);
 
-export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun, write = number) => `${write(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 /** US dollars, with as many digits as say something: a turn may cost a thousandth of a cent. */
 export function usd(value) {
@@ -14,6 +14,9 @@ export function usd(value) {
   if (amount >= 0.1) return `$${amount.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: amount >= 1 ? 2 : 3 })}`;
   return `$${amount.toLocaleString("en-US", { maximumSignificantDigits: 3, maximumFractionDigits: 20 })}`;
 }
+
+/** As in a column, where each figure has as many digits as the others, and as the command line. */
+export const columnUsd = (value) => `$${Number(value).toLocaleString("en-US", { minimumFractionDigits: 6, maximumFractionDigits: 6 })}`;
 
 /** To the last digit that was recorded, never in powers of ten. */
 export function exactUsd(value) {

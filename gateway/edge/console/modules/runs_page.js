@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { announce, eachFrame, h, render } from "./dom.js";
 import { filterBar, matches, queryOf } from "./filters.js";
-import { age, exactUsd, moment, number, plural, shortId, usd } from "./format.js";
+import { age, columnUsd, exactUsd, moment, number, plural, shortId } from "./format.js";
 import { subscribe } from "./sse.js";
 import { pill, waits, wordsOf } from "./status.js";
 
@@ -199,7 +199,7 @@ class RunsPage {
       h("td", { class: "agent" }, run.agent),
       h("td", { class: "model" }, run.model),
       h("td", { class: "figure turns", "data-unit": run.turns === 1 ? "turn" : "turns" }, number(run.turns)),
-      h("td", { class: "figure cost", title: exactUsd(run.cost_usd) }, usd(run.cost_usd)),
+      h("td", { class: "figure cost", title: exactUsd(run.cost_usd) }, columnUsd(run.cost_usd)),
       h("td", { class: "figure age" }, h("time", { datetime: run.created_at, title: moment(run.created_at) }, age(run.created_at))));
   }
 

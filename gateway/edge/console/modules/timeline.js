@@ -1,7 +1,7 @@
 // Draws the timeline of a run from its trace: one block a turn, and between them what people and limits did.
 
 import { h, lazily } from "./dom.js";
-import { brief, clock, duration, exactUsd, number, plural, textOf, usd } from "./format.js";
+import { brief, clock, columnUsd, duration, exactUsd, number, plural, textOf, usd } from "./format.js";
 import { kindOf, sign, wordsOf } from "./status.js";
 import { childIdOf, toolOf } from "./trace.js";
 
@@ -63,7 +63,7 @@ function turn(block, trace, view) {
 /** What a folded turn is about. */
 function glimpse(block) {
   if (block.state === "asking") return block.attempt > 1 ? `asking the model, attempt ${block.attempt}…` : "asking the model…";
-  if (block.state === "lost") return "no reply was recorded";
+  if (block.state === "lost") return block.billed ? "no reply was recorded" : "no reply";
   return block.calls.length ? block.calls.map((call) => call.tool).join(", ") : "answer";
 }
 
@@ -74,7 +74,7 @@ function figures(block) {
     h("span", { class: "tokens", title: tokensInWords(event) },
       h("span", { class: "unseen" }, "tokens: "), number(event.prompt_tokens), h("i", { "aria-label": "in," }, " → "), number(event.completion_tokens)),
     h("span", { class: "cost", title: `this turn ${exactUsd(event.turnCostUsd)}, so far ${exactUsd(event.costUsd)}` },
-      `+${usd(event.turnCostUsd)}`, h("b", null, usd(event.costUsd))),
+      `+${columnUsd(event.turnCostUsd)}`, h("b", null, columnUsd(event.costUsd))),
     h("span", { class: "ms", title: event.firstTokenMs ? `first text after ${duration(event.firstTokenMs)}` : null }, duration(event.ms)));
 }
 
@@ -88,7 +88,7 @@ function tokensInWords(event) {
 
 function reply(block) {
   if (block.state === "asking") return block.said ? h("div", { class: "says live" }, text(block.said)) : h("p", { class: "thinking" }, "Waiting for the reply");
-  if (block.state === "lost") return h("p", { class: "note" }, "The request was sent and no reply was recorded: it may have been billed.");
+  if (block.state === "lost") return lost(block);
   const { message, finish, fault, maxTokens } = block.event;
   return [
     message.reasoning_content && h("details", { class: "prompt" }, h("summary", null, "Reasoning"), text(message.reasoning_content)),
@@ -96,6 +96,14 @@ function reply(block) {
     message.refusal && h("div", { class: "says" }, text(`The model refused: ${message.refusal}`)),
     finish === "length" && h("p", { class: "note" }, maxTokens ? `Cut at ${plural(maxTokens, "token")} by the hard budget.` : "Cut: it reached the longest reply."),
     fault && h("p", { class: "note bad" }, fault),
+  ];
+}
+
+function lost({ billed, error }) {
+  return [
+    error && h("p", { class: "note bad" }, error),
+    billed && h("p", { class: "note" }, "The request was sent and no reply was recorded: it may have been billed."),
+    !error && !billed && h("p", { class: "note" }, "No reply was recorded."),
   ];
 }
 

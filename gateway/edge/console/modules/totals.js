@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { barChart, dollars, ranking } from "./charts.js";
 import { eachFrame, h, render } from "./dom.js";
-import { compact, exactUsd, number, usd } from "./format.js";
+import { columnUsd, compact, exactUsd, number, plural, usd } from "./format.js";
 import { kindOf, pill, sign, wordsOf } from "./status.js";
 
 const SPANS = [7, 30, 90];
@@ -62,7 +62,7 @@ function charts(stats, { wide, half }) {
       figure("Cost of a run, median", usd(stats.cost?.p50 ?? 0)),
       figure("99 % cost at most", usd(stats.cost?.p99 ?? 0)),
       figure("Turns, median", number(stats.turns?.p50 ?? 0)),
-      figure("99 % take at most", `${number(stats.turns?.p99 ?? 0)} turns`))),
+      figure("99 % take at most", plural(stats.turns?.p99 ?? 0, "turn")))),
     panel("Cost per day", costPerDay(stats.by_day, wide), "wide"),
     panel("How runs ended", outcomes(stats.by_status)),
     panel("Turns of a run", histogram(stats.turns?.histogram ?? [], half)),
@@ -81,7 +81,7 @@ function costPerDay(days, width) {
   const items = days.map(({ day, runs, cost_usd: cost }) => ({
     name: new Date(`${day}T12:00:00Z`).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" }),
     value: Number(cost),
-    tip: `${day}: ${usd(cost)}, ${number(runs)} runs`,
+    tip: `${day}: ${usd(cost)}, ${plural(runs, "run")}`,
   }));
   const total = days.reduce((sum, day) => sum + Number(day.cost_usd), 0);
   return barChart(`Cost per day over ${days.length} days, ${usd(total)} in all.`, items, dollars, width);
@@ -96,14 +96,14 @@ function histogram(buckets, width) {
   const items = buckets.map(({ le, runs }, at) => {
     const from = at ? buckets[at - 1].le + 1 : 0;
     const name = le === null || le === "+Inf" ? `${from}+` : from < le && at ? `${from}–${le}` : String(le);
-    return { name, value: runs, tip: `${name} turns: ${number(runs)} runs` };
+    return { name, value: runs, tip: `${name} ${name === "1" ? "turn" : "turns"}: ${plural(runs, "run")}` };
   });
   return barChart(`Runs by number of turns, in ${items.length} groups.`, items, compact, width);
 }
 
 function shares(rows, name) {
   const sorted = [...rows].sort((a, b) => b.cost_usd - a.cost_usd).slice(0, 12);
-  return ranking(`Cost by ${name}`, sorted.map((row) => ({ name: row[name], value: Number(row.cost_usd), label: `${usd(row.cost_usd)} · ${compact(row.runs)} runs` })));
+  return ranking(`Cost by ${name}`, sorted.map((row) => ({ name: row[name], value: Number(row.cost_usd), label: `${usd(row.cost_usd)} · ${plural(row.runs, "run", compact)}` })));
 }
 
 function expensive(runs) {
@@ -115,5 +115,5 @@ function expensive(runs) {
       h("td", { class: "agent" }, run.agent),
       h("td", { class: "model" }, run.model),
       h("td", { class: "figure turns", "data-unit": "turns" }, number(run.turns)),
-      h("td", { class: "figure cost", title: exactUsd(run.cost_usd) }, usd(run.cost_usd))))));
+      h("td", { class: "figure cost", title: exactUsd(run.cost_usd) }, columnUsd(run.cost_usd))))));
 }

@@ -1,9 +1,10 @@
 // From the events of a run to what its timeline shows. Pure: it draws nothing and asks nobody.
 
 const TEXT_MAX = 100_000;
+const COST_MIN = 1e-12; // of sums of costs, what is less is rounding
 
 export function emptyTrace() {
-  return { blocks: [], calls: new Map(), points: [], cost: 0, stopped: null, version: 0 };
+  return { blocks: [], calls: new Map(), points: [], cost: 0, unconfirmed: 0, stopped: null, version: 0 };
 }
 
 /** Takes one event of the run, or a piece of text that is being said. */
@@ -19,8 +20,9 @@ const HANDLERS = {
 
   turn_start(trace, event) {
     const known = turnOf(trace, event.turn);
-    const block = known ?? add(trace, { kind: "turn", turn: event.turn, calls: [], said: "" });
+    const block = known ?? add(trace, { kind: "turn", turn: event.turn, calls: [], said: "", before: trace.unconfirmed });
     trace.stopped = null;
+    trace.unconfirmed = Number(event.unconfirmedCostUsd);
     touch(trace, Object.assign(block, { state: "asking", said: "", attempt: event.attempt ?? 1, began: event.time }));
   },
 
@@ -30,9 +32,10 @@ const HANDLERS = {
   },
 
   turn(trace, event) {
-    const block = turnOf(trace, event.turn) ?? add(trace, { kind: "turn", turn: event.turn, said: "" });
+    const block = turnOf(trace, event.turn) ?? add(trace, { kind: "turn", turn: event.turn, said: "", before: trace.unconfirmed });
     block.calls = (event.message.tool_calls ?? []).map((call, at) => asked(trace, event, call, at));
     trace.cost = event.costUsd;
+    trace.unconfirmed = Number(event.unconfirmedCostUsd ?? 0);
     trace.points.push({ turn: event.turn, prompt: event.prompt_tokens, completion: event.completion_tokens, cost: event.costUsd });
     touch(trace, Object.assign(block, { state: "replied", said: "", event }));
   },
@@ -48,6 +51,7 @@ const HANDLERS = {
   tool_result(trace, event) {
     change(trace, event, { state: event.ok ? "done" : "failed", result: event });
     if (event.childCostUsd) trace.cost = Number(trace.cost) + event.childCostUsd;
+    trace.unconfirmed += Number(event.childUnconfirmedCostUsd ?? 0);
   },
 
   approval_required(trace, event) {
@@ -66,12 +70,19 @@ const HANDLERS = {
   run_stopped(trace, event) {
     trace.stopped = event;
     trace.cost = event.costUsd;
+    trace.unconfirmed = Number(event.unconfirmedCostUsd ?? 0);
     const last = lastTurn(trace);
-    if (last?.state === "asking") touch(trace, Object.assign(last, { state: "lost" }));
+    if (last?.state === "asking") touch(trace, Object.assign(last, { state: "lost", ...unanswered(trace, last, event) }));
     for (const call of last?.calls ?? []) if (call.state === "running") changed(trace, call, { state: "cut" });
     add(trace, { kind: "stopped", event });
   },
 };
+
+/** Why a request has no reply, and whether it may have been billed: only then does the run's unconfirmed cost hold it. */
+function unanswered(trace, block, stop) {
+  const billed = trace.unconfirmed - block.before > COST_MIN;
+  return { billed, error: stop.error ?? stop.interruption?.message ?? null };
+}
 
 function asked(trace, event, call, at) {
   const id = `${event.runId}:${event.turn}:${at}`;
