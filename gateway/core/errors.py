@@ -9,7 +9,7 @@ GatewayError
 │   ├── WrongState          409  the run is not in a state that allows it
 │   ├── TooLarge            413  more bytes than are read
 │   ├── CannotRun           422  valid JSON that cannot run (unknown agent, a model without a price)
-│   ├── Busy                429  more runs than the gateway drives at once
+│   ├── Busy                429  more runs, or watchers of runs, than there is room for
 │   └── Unavailable         503  store down, or shutting down
 ├── ToolFailed              what a tool tells the model; never the client's fault
 └── ProviderError           the model's endpoint

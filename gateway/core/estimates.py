@@ -9,11 +9,8 @@ from msgspec import Struct
 
 from gateway.core.codec import encode
 from gateway.core.messages import Assistant, Message
-from gateway.core.pricing import MILLION, ZERO, Price, Usage, cost
+from gateway.core.pricing import BYTES_PER_TOKEN, MILLION, ZERO, Price, Usage, cost
 from gateway.core.run import Run
-
-BYTES_PER_TOKEN = 4
-"""English text and JSON in current tokenizers; an estimate that is recorded as one."""
 
 PROMPT_MARGIN_TOKENS = 64
 """What a provider's chat template may add besides what it adds to each message, which the JSON around it covers."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 MILLION = Decimal(1_000_000)
 ZERO = Decimal(0)
 BYTES_PER_TOKEN = 4
+"""English text and JSON in current tokenizers; an estimate that is recorded as one."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):

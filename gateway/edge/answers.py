@@ -31,6 +31,11 @@ def key_of(request: web.Request, body: bytes) -> Key | None:
     return Key(text, fingerprint)
 
 
+def headers_of(run_id: str) -> dict[str, str]:
+    """Where the run is."""
+    return {"Location": f"/v1/runs/{run_id}", "X-Run-Id": run_id}
+
+
 class IdempotentAnswers:
     """Remembers answers by key. Requests in flight are known to this process alone, and so end with it."""
 
@@ -67,7 +72,8 @@ class IdempotentAnswers:
     async def _answer(self, key: Key, carry_out: StartOrJoin) -> web.Response:
         claim = await self.claimed(key)
         if claim is not None and claim.status is not None:
-            return web.Response(body=claim.body, status=claim.status, headers=REPLAYED, content_type="application/json")
+            headers = {**REPLAYED, **headers_of(claim.run_id)}
+            return web.Response(body=claim.body, status=claim.status, headers=headers, content_type="application/json")
         response = await carry_out(key, claim and claim.run_id)
         body = response.body
         if response.status == 201 and isinstance(body, bytes):

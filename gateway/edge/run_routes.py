@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.core.errors import BadRequest
 from gateway.core.ports import Clock, EventLog, Index, Key
 from gateway.core.run import Run, Status
-from gateway.edge.answers import IdempotentAnswers, key_of
+from gateway.edge.answers import IdempotentAnswers, headers_of, key_of
 from gateway.edge.bodies import decode, flag_param, json_response, number_param, only_params
 from gateway.edge.entering import attended, new_run_id, start_or_join, unhurried
 from gateway.edge.parents import in_the_callers_trace
@@ -90,7 +90,7 @@ class RunRoutes:
                 run = await (self._runs.get(run_id) if claim else self._begin(run_id, order, key, stream=True))
                 if run.id == run_id:
                     items = watch(subscription, self._log, run, 0, follow=False)
-                    return await send_sse(request, items, run_headers(run))
+                    return await send_sse(request, items, headers_of(run.id))
         return await self._start_streaming(request, order, key)  # a request with the same key was faster
 
     def _attended(self, run_id: str, order: StartRun) -> AbstractAsyncContextManager[None]:
@@ -133,7 +133,7 @@ class RunRoutes:
                 return await send_lines(request, items)
             if after >= run.seq and run.status is not Status.RUNNING and not follow:
                 return web.Response(status=204)
-            return await send_sse(request, items, run_headers(run))
+            return await send_sse(request, items, headers_of(run.id))
 
     # --- changing ---
 
@@ -180,8 +180,4 @@ class RunRoutes:
         return self._answer(run, 202 if wait_seconds and run.status is Status.RUNNING else 200)
 
     def _answer(self, run: Run, status: int) -> web.Response:
-        return json_response(run_body(run), status, run_headers(run))
-
-
-def run_headers(run: Run) -> dict[str, str]:
-    return {"Location": f"/v1/runs/{run.id}", "X-Run-Id": run.id}
+        return json_response(run_body(run), status, headers_of(run.id))

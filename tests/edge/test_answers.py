@@ -21,6 +21,7 @@ async def test_the_same_request_again_gets_the_same_bytes(gateway: Gateway) -> N
 
     assert (again.status, again.body) == (first.status, first.body)
     assert again.headers["Idempotent-Replayed"] == "true"
+    assert all(again.headers[name] == first.headers[name] for name in ("Location", "X-Run-Id"))
     assert "Idempotent-Replayed" not in first.headers
     assert gateway.stored_runs() == 1
 
