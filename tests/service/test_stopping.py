@@ -337,19 +337,19 @@ def breaks(args: dict[str, Any], ctx: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "seconds", "words"),
     [
-        (fails_in_words, "Error: no signal. Try again later."),
-        (breaks, "Error: KeyError: 'city'"),
-        (for_ever, "Error: act took longer than 0.05 s."),
-        (lambda args, ctx: time.sleep(0.3), "Error: act took longer than 0.05 s."),
+        (fails_in_words, 20, "Error: no signal. Try again later."),
+        (breaks, 20, "Error: KeyError: 'city'"),
+        (for_ever, 0.05, "Error: act took longer than 0.05 s."),
+        (lambda args, ctx: time.sleep(0.3), 0.05, "Error: act took longer than 0.05 s."),
     ],
     ids=["words", "bug", "timeout", "timeout of a thread"],
 )
 async def test_a_tool_that_fails_is_answered_in_words_and_the_run_goes_on(
-    serve: Serve, function: Function, words: str
+    serve: Serve, function: Function, seconds: float, words: str
 ) -> None:
-    async with serve(tools=tool(function, read_only=True, timeout_seconds=0.05)) as gateway:
+    async with serve(tools=tool(function, read_only=True, timeout_seconds=seconds)) as gateway:
         run = await gateway.run("acts")
         [result] = [event for event in await gateway.trace(run["id"]) if event["type"] == "tool_result"]
 
