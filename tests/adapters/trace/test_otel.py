@@ -336,7 +336,7 @@ async def test_an_endpoint_without_the_extra_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gateway.adapters.trace.otel", None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'agent-sidecar\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[otel\]'"):
         async with assembled(replace(config, otel=OtelSettings(endpoint="http://127.0.0.1:4317"))):
             pass
 
