@@ -79,7 +79,7 @@ check: $(BIN)/pytest            ## style, types, and the direction of imports
 	$(BIN)/lint-imports
 
 observe: $(BIN)/gateway debian  ## a gateway under a mixed load, with Prometheus; FOR=60 ends it after a minute
-	$(BIN)/python -m gateway.bench.observe $(if $(FOR),--for $(FOR))
+	$(BIN)/python -m gateway.bench.observe $(if $(FOR),--for $(FOR)) $(OPTIONS)
 
 debian:                         ## installs what is missing of it; its services are not started
 	@missing=; \

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -97,7 +99,7 @@ class DefaultModel:
         try:
             models = await self._model.models()
         except ProviderError as error:
-            raise Unavailable(f"no model is named, and {error}: set LLM_MODEL, or try again.") from error
+            raise Unavailable(f"no model is named, and {hinted(error)}: set LLM_MODEL, or try again.") from error
         if not models:
             raise CannotRun("no model is named, and the provider lists none: set LLM_MODEL.", param="model")
         return models[0]
@@ -192,7 +194,12 @@ async def listed(model: OpenAIModel) -> list[str]:
     try:
         return await model.models()
     except ProviderError as error:
-        raise Unavailable(f"{error}.") from error
+        raise Unavailable(f"{hinted(error)}.") from error
+
+
+def hinted(error: ProviderError) -> str:
+    """A provider has a list of models where its API is, so that a 404 for it says where it is not."""
+    return f"{error} (does base_url end in /v1?)" if error.status == 404 else str(error)
 
 
 def system(metrics: Metrics, store: SqliteStore, model: OpenAIModel) -> SystemRoutes:
@@ -219,6 +226,8 @@ async def words_of(probe: Awaitable[object]) -> str | None:
             await probe
     except TimeoutError:
         return f"no answer within {PROBE_SECONDS_MAX:g} s"
+    except ProviderError as error:
+        return hinted(error)
     except GatewayError as error:
         return str(error)
     return None
@@ -285,7 +294,15 @@ async def listen(site: web.TCPSite, config: Config) -> None:
         await site.start()
     except OSError as error:
         where = f"{config.server.host}:{config.server.port}"
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}.") from error
+        raise ConfigError(f"cannot listen on {where}: {why_not(error)}.") from error
+
+
+def why_not(error: OSError) -> str:
+    """asyncio repeats the address in its words. Failures of name look-up have negative numbers and good words."""
+    number = error.errno or 0
+    if number == errno.EADDRINUSE:
+        return "the address is in use; choose another with --port"
+    return os.strerror(number) if number > 0 else str(error.strerror or error)
 
 
 def run_loop(config: Config) -> None:

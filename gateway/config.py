@@ -89,7 +89,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the first model that the provider lists.
 
     `tools` are functions of the operator's, or addresses; `predicates` are stop rules. Functions and stop rules go by
-    dotted path, imported from the folders of `python_path` or whatever is installed.
+    `module:function`, imported from the folders of `python_path` or whatever is installed.
     """
 
     server: ServerConfig = ServerConfig()

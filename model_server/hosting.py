@@ -1,6 +1,7 @@
 """`model-server serve`: a model behind HTTP until a signal ends it, and what is said meanwhile."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -76,4 +77,6 @@ async def _first(*waits: Callable[[], Coroutine[Any, Any, object]]) -> None:
 def _reason(error: OSError) -> str:
     """asyncio repeats the address in its words. Failures of name look-up have negative numbers and good words."""
     number = error.errno or 0
+    if number == errno.EADDRINUSE:
+        return "the address is in use; choose another with --port"
     return os.strerror(number) if number > 0 else str(error.strerror or error)

@@ -1,6 +1,7 @@
 """`scripted-provider`: serves the scripts, and lists them."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -87,6 +88,8 @@ def _defaults(latency_ms: float, fault: str) -> Behaviour:
 def _reason(error: OSError) -> str:
     """asyncio repeats the address in its words. Failures of name look-up have negative numbers and good words."""
     number = error.errno or 0
+    if number == errno.EADDRINUSE:
+        return "the address is in use; choose another with --port"
     return os.strerror(number) if number > 0 else str(error.strerror or error)
 
 

@@ -1,4 +1,4 @@
-"""The operator's own code, found by a dotted path: `package.module:name`, or `package.module.name`.
+"""The operator's own code, found by a path: `package.module:name`.
 
 Imports when it is asked to and never before: whoever only reads a configuration runs nobody's code.
 """
@@ -15,7 +15,7 @@ from gateway.core.errors import GatewayError
 
 
 class CannotLoad(GatewayError):
-    """A dotted path that leads to nothing that can be called."""
+    """A path that leads to nothing that can be called."""
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -41,10 +41,17 @@ def load(path: str) -> Callable[..., Any]:
 
 def split(path: str) -> tuple[str, str]:
     """The module, and the name in it."""
-    module_name, _, names = path.partition(":") if ":" in path else path.rpartition(".")
+    module_name, _, names = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), *names.split("."))):
-        raise CannotLoad(f"{path!r} is no dotted path: write package.module:function.")
+        raise CannotLoad(f"{path!r} names no function: write module:function, as in {example(path)}.")
     return module_name, names
+
+
+def example(path: str) -> str:
+    """What was probably meant."""
+    module_name, dot, name = path.rpartition(".")
+    is_dotted = dot and all(part.isidentifier() for part in path.split("."))
+    return f"{module_name}:{name}" if is_dotted else "mytools:add"
 
 
 def imported(module_name: str, path: str) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
+import socket
 import sys
 import tempfile
 from contextlib import AsyncExitStack, suppress
@@ -73,6 +75,29 @@ level = "warning"
     return file
 
 
+class PortTaken(GatewayError):
+    """An address that somebody listens on, and the option that names another."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__(
+            f"cannot listen on 127.0.0.1:{port}: the address is in use; choose another with --{name}-port "
+            f'(make observe OPTIONS="--{name}-port 0" takes a free one).'
+        )
+
+
+def require_free(ports: Ports) -> None:
+    """Before anything is started, so that it is said once and of each alike. Raises PortTaken."""
+    for name in Ports.__struct_fields__:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", getattr(ports, name)))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise PortTaken(getattr(ports, name), name) from None
+                raise
+
+
 async def start(stack: AsyncExitStack, folder: Path, ports: Ports, scrape_interval: str) -> Addresses:
     """Everything but the load. Raises GatewayError, or OSError for a port that is taken."""
     provider = await stack.enter_async_context(
@@ -102,6 +127,7 @@ async def observe(ports: Ports, per_second: float, seconds: float | None, scrape
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
+    require_free(ports)
     with tempfile.TemporaryDirectory(prefix="gateway-observe-") as folder:
         async with AsyncExitStack() as stack:
             addresses = await start(stack, Path(folder), ports, scrape_interval)
@@ -140,7 +166,7 @@ def main(
     except GatewayError as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"A port is taken, or a file is not where it should be: {error}.")
+        sys.exit(f"A file is not where it should be, or a port cannot be had: {error}.")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -36,8 +37,22 @@ def choices(field: str, of: type[Struct] = Policies) -> str:
 BUDGET_MODES = choices("budget_mode", Limits)
 
 
+def address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise typer.BadParameter(f"{url!r} must begin with http:// or https://, as in {DEFAULT_URL}.")
+    return url
+
+
 Url = Annotated[
-    str, typer.Option("--url", envvar="GATEWAY_URL", metavar="URL", help="The address at which the gateway answers.")
+    str,
+    typer.Option(
+        "--url",
+        envvar="GATEWAY_URL",
+        metavar="URL",
+        help="The address at which the gateway answers.",
+        callback=address,
+    ),
 ]
 ApiKey = Annotated[
     str | None,

@@ -55,8 +55,15 @@ def tell_stop(run: RunBody) -> None:
     out = console(err=True)
     out.print(figures_line(run), soft_wrap=True)
     if run.status is not Status.COMPLETED:
-        for sentence in filter(None, (run.why, run.next)):
+        for sentence in filter(None, (run.why, hint(run), run.next)):
             out.print(Text(printable(sentence)), soft_wrap=True)
+
+
+def hint(run: RunBody) -> str | None:
+    """What is behind most of what a provider cannot find."""
+    if "the provider answered 404" not in (run.error or ""):
+        return None
+    return "Does base_url in [provider], or $LLM_BASE_URL, end in /v1? If so, does the provider have the model?"
 
 
 def figures_line(run: RunBody) -> Text:

@@ -53,4 +53,5 @@ def talk(connection: Connection, about: Callable[[Gateway], Awaitable[T]]) -> To
 
 def words_of(problem: GatewayProblem) -> str:
     field = f"\nField: {problem.param}" if problem.param else ""
-    return f"{problem.title or 'Refused'} ({problem.status}): {problem.detail}{field}"
+    key = "\nGive the key with --api-key, or in $GATEWAY_API_KEY." if problem.status == 401 else ""
+    return f"{problem.title or 'Refused'} ({problem.status}): {problem.detail}{field}{key}"

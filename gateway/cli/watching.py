@@ -1,4 +1,4 @@
-"""How a run under way is shown: one live line on a terminal, plain lines elsewhere, nothing beside --json.
+"""How a run under way is shown: plain lines as it goes, below them a live one on a terminal; nothing beside --json.
 
 All of it goes to stderr: stdout is for the answer, so that `answer=$(gateway run …)` holds just that.
 """
@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import typer
+from rich import live
 from rich.console import Console
-from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
 from gateway.cli.progress import Progress, advance, line, words
 from gateway.cli.render import printable
-from gateway.core.events import Event
+from gateway.core.events import Event, ToolProgress
 from gateway.edge.wire import RunBody
 
 
@@ -49,10 +49,11 @@ class Lines:
             typer.echo(printable(said), err=True)
 
 
-class OneLine:
-    """One line that changes in place and is gone at the end."""
+class Live:
+    """The lines of a log that stay, and below them one that changes in place and is gone at the end."""
 
     def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
         self._began = time.monotonic()
         self._progress = Progress()
         self._spinner = Spinner("dots")
@@ -60,15 +61,21 @@ class OneLine:
     def watching(self, run: RunBody) -> AbstractContextManager[object]:
         announce(run)
         self._progress = Progress(turn=run.turns, cost_usd=run.cost_usd)
-        return Live(console=Console(stderr=True), transient=True, refresh_per_second=10, get_renderable=self._render)
+        return live.Live(console=self._console, transient=True, refresh_per_second=10, get_renderable=self._render)
 
     def saw(self, event: Event) -> None:
         self._progress = advance(self._progress, event)
+        if (said := words(event)) and not isinstance(event, ToolProgress):
+            self._console.print(one_line(said))
 
     def _render(self) -> Spinner:
         said = line(self._progress, time.monotonic() - self._began)
-        self._spinner.update(text=Text(printable(said), no_wrap=True, overflow="ellipsis"))
+        self._spinner.update(text=one_line(said))
         return self._spinner
+
+
+def one_line(said: str) -> Text:
+    return Text(printable(said), no_wrap=True, overflow="ellipsis")
 
 
 def announce(run: RunBody) -> None:
@@ -79,4 +86,4 @@ def announce(run: RunBody) -> None:
 def view_for(*, as_json: bool, terminal: bool) -> View:
     if as_json:
         return Silent()
-    return OneLine() if terminal else Lines()
+    return Live() if terminal else Lines()

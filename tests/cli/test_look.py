@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 from datetime import timedelta
 from pathlib import Path
 
@@ -155,8 +156,44 @@ def test_serve_says_that_a_port_is_taken(tmp_path: Path) -> None:
         )
 
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    words = "the address is in use; choose another with --port."
+    assert f"cannot listen on 127.0.0.1:{port}: {words}\n" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("url", ["foo", "127.0.0.1:8787", "ftp://127.0.0.1", "http://"])
+def test_an_address_that_is_none_is_a_usage_error(cli: Run, url: str) -> None:
+    done = cli("runs", "--url", url)
+
+    assert done.code == 2
+    assert "must begin with http:// or https://" in done.err
+
+
+def test_without_a_key_the_words_say_where_it_goes(cli: Run, tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text('[server]\nport = 0\n[[server.keys]]\nkey = "a-long-key"\nrole = "full"\n')
+    with a_gateway(config) as (_, keyed):
+        done = cli("runs", url=keyed)
+        told = cli("runs", "--api-key", "a-long-key", url=keyed)
+
+    assert done.code == 8
+    assert "Give the key with --api-key, or in $GATEWAY_API_KEY." in done.err
+    assert told.code == 0
+
+
+def test_a_provider_that_answers_404_is_asked_about_its_address(cli: Run, url: str, tmp_path: Path) -> None:
+    """What it is given is a server that has the API, without the /v1 below which it is."""
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'model = "plan"\n[server]\nport = 0\n[provider]\nbase_url = "{url}"\n')
+    with a_gateway(config) as (_, lost):
+        done = cli("run", INPUT, url=lost)
+        with pytest.raises(urllib.error.HTTPError) as ready:
+            fetched(f"{lost}/readyz")
+
+    assert done.code == 1
+    assert "Does base_url in [provider], or $LLM_BASE_URL, end in /v1?" in done.err
+    with ready.value as answer:
+        assert b"does base_url end in /v1?" in answer.read()
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

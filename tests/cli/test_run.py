@@ -227,11 +227,15 @@ def test_a_detached_run_is_cancelled_in_words_that_stay(cli: Run) -> None:
 # --- on a terminal --------------------------------------------------------------------------------------------------
 
 
-def test_a_terminal_shows_one_live_line_and_then_the_answer(terminal: Callable[..., Terminal]) -> None:
+def test_a_terminal_shows_a_line_a_turn_a_live_one_below_and_then_the_answer(
+    terminal: Callable[..., Terminal],
+) -> None:
     shell = terminal("run", INPUT, "--agent", "slow")
 
+    shell.expect("turn 1: scan_archive {} ($0.000684)\r\n")
     shell.expect("turn 1 · scan_archive · scanned 400 of 1200 files · $0.000684 · ")
     assert shell.end() == 0
+    assert "scan_archive: done in " in shell.shown
     assert "The archive holds 1200 files." in shell.shown
 
 

@@ -154,7 +154,8 @@ def test_a_port_that_is_taken_is_said_in_one_sentence() -> None:
         port = address.rsplit(":", 1)[1]
         done = run("serve", "--model", SMALL, "--port", port)
 
-    assert one_sentence(done) == f"Cannot listen on 127.0.0.1:{port}: Address already in use."
+    words = "the address is in use; choose another with --port."
+    assert one_sentence(done) == f"Cannot listen on 127.0.0.1:{port}: {words}"
 
 
 def test_bench_measures_prefill_and_decode_at_each_depth() -> None:

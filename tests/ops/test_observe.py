@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -90,6 +91,22 @@ def wait_for_scrapes(observed: Observed) -> None:
     while not observed.query(f'count_over_time(up{{job="gateway"}}[1m]) >= {SCRAPES}'):
         assert time.monotonic() < until
         time.sleep(0.3)
+
+
+@pytest.mark.parametrize("name", ["gateway", "provider", "prometheus"])
+def test_a_port_that_is_taken_is_said_in_one_sentence(name: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = dict.fromkeys(("gateway", "provider", "prometheus"), "0") | {name: str(port)}
+        options = [word for each, number in ports.items() for word in (f"--{each}-port", number)]
+        command = [sys.executable, "-m", "gateway.bench.observe", *options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+    assert done.returncode == 1
+    words = f"the address is in use; choose another with --{name}-port "
+    assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: {words}")
 
 
 def test_prometheus_scrapes_the_gateway(observed: Observed) -> None:

@@ -62,7 +62,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_exit_code_1() -> None:
         done = ran("serve", "--port", str(port))
 
     assert done.returncode == 1
-    assert done.stderr == f"Cannot listen on 127.0.0.1:{port}: Address already in use.\n"
+    assert done.stderr == f"Cannot listen on 127.0.0.1:{port}: the address is in use; choose another with --port.\n"
 
 
 def test_a_fault_that_does_not_exist_is_refused_before_anything_is_served() -> None:

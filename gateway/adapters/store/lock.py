@@ -27,7 +27,8 @@ class FileLock:
         except BlockingIOError:
             holder = _holder(descriptor)
             os.close(descriptor)
-            raise Unavailable(f"The store {database} is in use: another gateway{holder} uses it.") from None
+            words = f"another gateway{holder} uses it; choose another with --store"
+            raise Unavailable(f"The store {database} is in use: {words}.") from None
         was_left_in_order = not os.pread(descriptor, 1, 0)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)

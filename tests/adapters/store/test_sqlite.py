@@ -117,7 +117,8 @@ async def test_after_kill_9_every_acknowledged_append_is_there_and_nothing_is_to
 
 async def test_a_second_store_on_the_file_is_refused_by_name_until_the_first_is_closed(path: Path) -> None:
     async with await SqliteStore.open(path):
-        with pytest.raises(Unavailable, match=r"store\.db is in use: another gateway \(process \d+\) uses it\.$"):
+        words = r"store\.db is in use: another gateway \(process \d+\) uses it; choose another with --store\.$"
+        with pytest.raises(Unavailable, match=words):
             await SqliteStore.open(path)
 
     await (await SqliteStore.open(path)).close()
