@@ -90,12 +90,13 @@ class Cells:
         return True
 
     def _shorten(self, line: Line, wanted: int) -> None:
-        """Drops cells that only this sequence holds from its end. One that holds none of its own is dropped whole."""
+        """Drops cells that only this sequence holds from its end. One that has none of its own, or is left with none,
+        is dropped whole."""
         length = len(line.cells)
         while length and wanted and self._holders[line.cells[length - 1]] == 1:
             length, wanted = length - 1, wanted - 1
         self.evicted += len(line.cells) - length
-        if length == len(line.cells):
+        if length in (0, len(line.cells)):
             self.drop(line)
         else:
             self.keep(line, length)
