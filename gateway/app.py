@@ -8,10 +8,12 @@ import math
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -118,9 +120,10 @@ async def assembled(
     """
     async with AsyncExitStack() as stack:
         tools, own_rules = toolsets(config, own_tools), loaded_predicates(config)
-        make_workspaces(config.agents.values())
         agents = agents_of(config, tools)
-        store = await SqliteStore.open(config.store.path, durability=config.store.durability)
+        with private_files():
+            make_workspaces(config.agents.values())
+            store = await SqliteStore.open(config.store.path, durability=config.store.durability)
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
         traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
@@ -170,6 +173,16 @@ async def assembled(
         console = console_routes(ConsoleRoutes(agents=catalogue, changes=changes))
         described = [*run_routes(routes), *stats, *console, *openai]
         yield application(config, described, system(metrics, store, model)), runs
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """What is made here is nobody else's to read: runs hold whatever was said to them."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def openai_api(
@@ -247,15 +260,37 @@ def application(config: Config, described: list[Route], system: SystemRoutes) ->
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS) -> None:
-    """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first."""
+async def serve(config: Config, own_tools: Mapping[str, Tool] = NO_TOOLS, *, at_length: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, then let what is under way finish. Runs that were running are taken up first.
+
+    Says the address, and `at_length` also what is served there.
+    """
     memory.settle()
     stopping = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
     async with serving(config, own_tools) as address:
-        print(f"gateway listening on {address}", flush=True)  # noqa: T201
+        lines = greeting(config, address)
+        print("\n".join(lines if at_length else lines[:1]), flush=True)  # noqa: T201
         await stopping.wait()
+
+
+def greeting(config: Config, address: str) -> list[str]:
+    """What is served, and where. Scripts read the first line."""
+    return [
+        f"gateway listening on {address}",
+        f"console    {address}/",
+        f"provider   {provider_line(config.provider)}",
+        f"agents     {', '.join(config.agents)}",
+        f"store      {Path(config.store.path).resolve()}",
+    ]
+
+
+def provider_line(provider: ProviderSettings | None) -> str:
+    if provider is None:
+        return "scripted (bundled: no model, no key, no network)"
+    address = urlsplit(provider.base_url)
+    return f"{provider.name} at {address._replace(netloc=address.netloc.rpartition('@')[2], query='').geturl()}"
 
 
 @asynccontextmanager
@@ -307,8 +342,8 @@ def why_not(error: OSError) -> str:
 
 def run_loop(config: Config) -> None:
     if sys.platform == "win32":
-        asyncio.run(serve(config))
+        asyncio.run(serve(config, at_length=True))
         return
     import uvloop
 
-    uvloop.run(serve(config))
+    uvloop.run(serve(config, at_length=True))

@@ -98,7 +98,7 @@ function = "{0}:add"
 read_only = true
 
 [tools.divide]
-function = "{0}.divide"
+function = "{0}:divide"
 description = "Divide the first number by the second."
 error_words = "{0}:explain"
 

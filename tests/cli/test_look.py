@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.adapters.providers.settings import ProviderSettings
+from gateway.app import provider_line
 from gateway.cli.render import age, printable
 from tests.cli.conftest import COMMAND, INPUT, Run, a_gateway, environment, fetched
 
@@ -144,6 +146,33 @@ def test_serve_says_what_is_wrong_with_a_configuration(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "porr" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_serve_says_what_it_serves_and_keeps_it_private(tmp_path: Path) -> None:
+    """Without a configuration, as for whoever has just installed it."""
+    command = [*COMMAND, "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        printed = [process.stdout.readline().rstrip("\n") for _ in range(5)]
+        made = list((tmp_path / ".gateway").rglob("*"))
+        modes = {path: path.stat().st_mode & 0o777 for path in [tmp_path / ".gateway", *made]}
+        process.terminate()
+
+    address = printed[0].removeprefix("gateway listening on ")
+    assert printed[1:] == [
+        f"console    {address}/",
+        "provider   scripted (bundled: no model, no key, no network)",
+        "agents     files, research, lead",
+        f"store      {tmp_path / '.gateway' / 'runs.db'}",
+    ]
+    assert len(made) >= 5
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
+
+
+def test_an_address_of_a_provider_is_shown_without_what_is_secret_in_it() -> None:
+    provider = ProviderSettings(name="hosted", base_url="https://me:secret@api.example.com/v1?key=secret")
+
+    assert provider_line(provider) == "hosted at https://api.example.com/v1"
 
 
 def test_serve_says_that_a_port_is_taken(tmp_path: Path) -> None:
