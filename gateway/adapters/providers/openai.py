@@ -180,10 +180,11 @@ class _Clock:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self.first_token_ms: int | None = None
+        self.first_token_ms: float | None = None
 
-    def ms(self) -> int:
-        return round((time.perf_counter() - self._started) * 1000)
+    def ms(self) -> float:
+        """To the microsecond: what is left of a turn without it is the harness's, and that is little."""
+        return round((time.perf_counter() - self._started) * 1000, 3)
 
     def first_token(self) -> None:
         if self.first_token_ms is None:
