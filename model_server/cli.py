@@ -7,8 +7,9 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -63,13 +64,18 @@ class Listed(Struct, frozen=True):
 
     weights: Weights
     cached: str | None
+    is_default: bool
 
 
 @cli.command("models")
 def models_(as_json: AsJson = False) -> None:
     """List the weights that this server knows."""
     folder = models.cache_folder()
-    listed = [Listed(weights, _text(models.cached_path(weights, folder))) for weights in REGISTRY.values()]
+    default = models.default(folder)
+    listed = [
+        Listed(weights, _text(models.cached_path(weights, folder)), is_default=weights.name == default)
+        for weights in REGISTRY.values()
+    ]
     if as_json:
         typer.echo(msgspec.json.encode(listed))
     else:
@@ -98,15 +104,19 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
+def _yes_or_no(answer: object) -> Text:
+    return Text("yes", "green") if answer else Text("no", "dim")
+
+
 def _models_table(listed: list[Listed]) -> Table:
     """Names are never cut, since one has to type them. The file of a name is the name with `.gguf`."""
     table = Table(box=None, pad_edge=False)
-    for title in ("name", "MB", "licence", "sha256", "cached"):
+    for title in ("name", "MB", "licence", "sha256", "cached", "served"):
         table.add_column(title, no_wrap=title == "name", overflow="fold")
     for entry in listed:
         weights = entry.weights
         row = (weights.name, f"{weights.size_bytes / 1e6:,.0f}", weights.licence, weights.sha256[:8])
-        table.add_row(*map(Text, row), Text("yes", "green") if entry.cached else Text("no", "dim"))
+        table.add_row(*map(Text, row), _yes_or_no(entry.cached), "by default" if entry.is_default else "")
     return table
 
 
@@ -131,6 +141,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if not _is_loopback(host):
+        typer.echo(f"The model server has no keys: whoever reaches {host} may use it.", err=True)
     limits = Limits(cells=context, sequences=sequences, kept=kept, queue=queue, batch_tokens=batch)
     settings = _settings(limits, threads, flash_attention, matrix_unit)
     with _in_one_sentence():
@@ -138,6 +150,12 @@ def serve(
         from model_server.hosting import serve_until_stopped
 
         _run(serve_until_stopped(chosen, settings, host, port))
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _settings(limits: Limits, threads: int | None, flash_attention: bool, matrix_unit: bool) -> Settings:

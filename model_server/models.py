@@ -68,11 +68,15 @@ def choose(asked: str | None, folder: Path) -> Chosen:
     raise LoadFailed(f"{asked} is neither a file nor a model of the registry: {', '.join(REGISTRY)}.")
 
 
+def default(folder: Path) -> str | None:
+    """The name that is served where none is asked for; None where there is nothing to serve."""
+    return next((name for name in PREFERRED if cached_path(REGISTRY[name], folder)), None)
+
+
 def _best(folder: Path) -> Chosen:
-    for name in PREFERRED:
-        if cached_path(REGISTRY[name], folder):
-            note = f"{OF_RECORD} is not cached; {name} is served in its place." if name != OF_RECORD else ""
-            return _registered(REGISTRY[name], folder, note)
+    if name := default(folder):
+        note = f"{OF_RECORD} is not cached; {name} is served in its place." if name != OF_RECORD else ""
+        return _registered(REGISTRY[name], folder, note)
     raise LoadFailed(
         f"No model is here yet: run `model-server fetch {OF_RECORD}`, "
         f"or `model-server fetch {STAND_IN}` where the model hub cannot be reached."

@@ -27,6 +27,8 @@ COLOURS = {
     "harness_ms": "#d29922",
 }
 
+HEADROOM = 1.25
+
 
 def draw_overhead(report: Report, file: Path) -> None:
     """Latency and throughput beside the bare loop's, and the growth of a runaway."""
@@ -43,7 +45,8 @@ def draw_overhead(report: Report, file: Path) -> None:
     throughput.set(title="throughput", xlabel="at once", ylabel="runs a second", ylim=(0, None))
     turns = [row.to_turn for row in report.growth]
     growth.plot(turns, [row.bytes_a_turn for row in report.growth], "o-", color="#1a7f37", label="bytes a turn")
-    growth.set(title="a runaway: what a turn writes", xlabel="turn", ylabel="bytes", ylim=(0, None))
+    most = max(row.bytes_a_turn for row in report.growth)  # a level line leaves itself no margin above
+    growth.set(title="a runaway: what a turn writes", xlabel="turn", ylabel="bytes", ylim=(0, most * HEADROOM))
     for axes in (latency, throughput, growth):
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)

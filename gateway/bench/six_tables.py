@@ -73,7 +73,7 @@ def new_table(title: str) -> Table:
 def task_table(passes: Sequence[Pass]) -> Table:
     """Answers and counts of the first pass, and the median of the times."""
     median_of = f", wall: median of {len(passes)}" if len(passes) > 1 else ""
-    table = new_table(f"One after another (in cyan: as published{median_of})")
+    table = new_table(f"One after another (below each: as published{median_of})")
     for heading in ("", "task", "turns", "tools", "wall ms", "answer"):
         table.add_column(heading, justify="right" if heading in ("turns", "tools", "wall ms") else "left")
     for run in passes[0].runs:
@@ -118,8 +118,8 @@ def remarks(run: TaskRun, wanted: str) -> list[str]:
 
 def add_published(table: Table, published: Published) -> None:
     answer = published.answer or "(answer not published)"
-    cells = (str(published.turns), str(published.tools), f"{published.ms:,}", answer)
-    table.add_row(Text(*MARKS[published.right]), "", *(Text(cell, "cyan") for cell in cells))
+    cells = ("   as published", str(published.turns), str(published.tools), f"{published.ms:,}", answer)
+    table.add_row(Text(*MARKS[published.right]), *(Text(cell, "cyan") for cell in cells))
 
 
 def totals_table(passes: Sequence[Pass], published: Totals, label: Label) -> Table:

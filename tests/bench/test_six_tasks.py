@@ -221,6 +221,7 @@ async def test_the_report_is_printed_beside_the_published_one_and_drawn(
 
     printed = capsys.readouterr().out
     assert "82,896" in printed
+    assert printed.count("as published  ") == 6
     assert "The largest file is access.log." in printed
     assert "which this is not" in printed
     assert "4 agents at once" in printed

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_server.registry import OF_RECORD, REGISTRY, SMALL
+from model_server.registry import OF_RECORD, REGISTRY, SMALL, STAND_IN
 from tests.model_server.real import fetched
 
 
@@ -42,6 +42,24 @@ def test_names_are_not_cut_in_the_table(tmp_path: Path) -> None:
     shown = run("models", COLUMNS="80", MODEL_SERVER_CACHE=str(tmp_path)).stdout
 
     assert all(name in shown for name in REGISTRY)
+
+
+def test_the_weights_that_serve_takes_by_default_are_marked(tmp_path: Path) -> None:
+    shown = run("models", MODEL_SERVER_CACHE=str(tmp_path)).stdout
+    for name in (STAND_IN, "qwen2.5-0.5b-instruct-q8_0"):
+        with (tmp_path / REGISTRY[name].file).open("wb") as file:
+            file.truncate(REGISTRY[name].size_bytes)
+    marked = [line for line in run("models", MODEL_SERVER_CACHE=str(tmp_path)).stdout.splitlines() if "default" in line]
+
+    assert "by default" not in shown
+    assert [line.split()[0] for line in marked] == ["qwen2.5-0.5b-instruct-q8_0"]
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)])
+def test_an_address_that_is_open_to_others_is_warned_of(tmp_path: Path, host: str, warned: bool) -> None:
+    done = run("serve", "--host", host, MODEL_SERVER_CACHE=str(tmp_path))
+
+    assert ("has no keys" in done.stderr) is warned
 
 
 def test_weights_that_are_cached_are_not_fetched_again() -> None:
