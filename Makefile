@@ -20,7 +20,7 @@ DEBIAN := promtool=prometheus systemd-analyze=systemd chromium=chromium
 CLIENTS := .clients
 CONFORMANCE := tests/conformance
 
-.PHONY: demo test check bench peers clients local accuracy soak-model observe debian clean
+.PHONY: demo test check properties bench peers clients local accuracy soak-model observe debian clean
 
 $(BIN)/gateway: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,9 @@ clients: $(CLIENTS)/.node       ## OpenAI's clients and others, unmodified, for 
 
 test: $(BIN)/pytest clients debian ## everything that must hold
 	$(BIN)/pytest
+
+properties: $(BIN)/pytest       ## what must hold of any history, at random and for longer: many minutes
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -o timeout=0 tests/core tests/contracts tests/replay tests/model_server/test_scheduler.py
 
 bench: $(BIN)/pytest            ## what the harness costs, beside a bare client loop
 	$(BIN)/pip install -q -e '.[bench]'

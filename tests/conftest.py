@@ -1,7 +1,7 @@
 """Fixtures that serve a whole gateway in this process, on a free port: see tests/serving.py.
 
-Properties are never timed, and make their own of what a fixture gives. `HYPOTHESIS_PROFILE=deep` looks for longer; the
-default keeps the suite quick.
+Properties are never timed, and make their own of what a fixture gives. The default tries the same cases each time;
+`HYPOTHESIS_PROFILE=deep` looks for others, and for longer.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from tests.serving import PRICES, SECONDS_MAX, TEST_SCRIPTS, Gateway, Serve, wit
 
 hypothesis.settings.register_profile(
     "quick",
+    derandomize=True,
     deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.register_profile(
-    "deep", hypothesis.settings.get_profile("quick"), max_examples=1000, stateful_step_count=80
+    "deep", hypothesis.settings.get_profile("quick"), derandomize=False, max_examples=1000, stateful_step_count=80
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -170,6 +170,8 @@ class Player:
                 return self._runs.take_outputs(RUN, list(outputs))
             case Words():
                 return self._runs.go_on(RUN, lambda run, now: went_on(run, action, now))
+            case Resume() if self._recording.started.conversation is not None:
+                return self._runs.go_on(RUN, lambda run, now: [asked_again(action, now)])
             case Resume(limits=limits):
                 return self._runs.resume(RUN, raised(limits))
             case Rejoin():
@@ -228,6 +230,11 @@ def went_on(run: Run, words: Words, now: datetime) -> list[Event]:
     results = [result_of(run, find_call(run, output.call_id), output, now) for output in words.outputs]
     limits = words.limits and lifted(words.limits)
     return [*results, RunResumed(cause="message", limits=limits, said=words.said, time=now)]
+
+
+def asked_again(resume: Resume, now: datetime) -> RunResumed:
+    """In a conversation a request that comes again resumes the run too, whatever room its limits leave."""
+    return RunResumed(cause="resume", limits=resume.limits and lifted(resume.limits), time=now)
 
 
 def lifted(limits: Limits) -> Limits:

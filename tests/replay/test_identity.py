@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.codec import encode
@@ -38,6 +39,7 @@ def test_whatever_happened_in_a_run_happens_again(seed: int, limits: Limits, pol
     asyncio.run(check(seed, limits, policies))
 
 
+@example(16215, Limits(max_turns=None, max_budget_usd=Decimal("0.01"), budget_mode="hard"), Policies(dedupe="off"))
 @given(st.integers(0, 2**32), limits, chance.policies)
 def test_whatever_a_client_said_in_a_conversation_is_said_again(seed: int, limits: Limits, policies: Policies) -> None:
     asyncio.run(check(seed, limits, policies, conversation=True))
