@@ -21,9 +21,11 @@ WEATHER = {
 
 
 async def shown(open_console: Open, gateway: Gateway, model: str, **fields: Any) -> tuple[Console, str]:
-    """The page of a run that has stopped."""
+    """The page of a run that has stopped, once it shows how: before that there is nothing to press a key for."""
     run = await gateway.run(model, **fields)
-    return await open_console(gateway, f"#/runs/{run['id']}"), run["id"]
+    console = await open_console(gateway, f"#/runs/{run['id']}")
+    await expect(console.get(".outcome")).to_be_visible()
+    return console, run["id"]
 
 
 # --- verdicts -------------------------------------------------------------------------------------------------------
