@@ -26,6 +26,7 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
 from gateway.config import Config, ConfigError, secrets_of
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
+from gateway.core.ports import EventLog
 from gateway.core.run import Limits
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.access import logged
@@ -150,20 +151,22 @@ async def assembled(
             subagents=lambda runs: Subagents(runs, child_event(catalogue, utc_now)),
         )
         stack.push_async_callback(runs.close, config.server.shutdown_grace_seconds)
+        answers = IdempotentAnswers(store)
         routes = RunRoutes(
             runs=runs,
             agents=catalogue,
             feed=feed,
             log=store,
             index=store,
-            answers=IdempotentAnswers(store),
+            answers=answers,
             clock=utc_now,
         )
         openai = openai_api(
             runs=runs,
             agents=catalogue,
             feed=feed,
-            store=store,
+            log=store,
+            answers=answers,
             limits=config.proxy.limits,
             proxy=Proxy(Forwarder(session, settings), catalogue.price_of, metrics.proxied(settings.name)),
             model=model,
@@ -190,14 +193,14 @@ def openai_api(
     runs: Runs,
     agents: Agents,
     feed: Feed,
-    store: SqliteStore,
+    log: EventLog,
+    answers: IdempotentAnswers,
     limits: Limits,
     proxy: Proxy,
     model: OpenAIModel,
     provider: str,
 ) -> list[Route]:
-    answers = IdempotentAnswers(store)
-    loops = Loops(runs=runs, agents=agents, feed=feed, log=store, answers=answers, clock=utc_now, limits=limits)
+    loops = Loops(runs=runs, agents=agents, feed=feed, log=log, answers=answers, clock=utc_now, limits=limits)
     chat = ChatRoutes(loops=loops, proxy=proxy, agents=agents, models=lambda: listed(model), provider=provider)
     return openai_routes(chat, ResponsesRoutes(loops))
 

@@ -4,6 +4,7 @@ processes: the scripted provider, the gateway with its SQLite record on, and thi
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +23,7 @@ from gateway.adapters.providers.requests import definitions
 from gateway.adapters.tools.workspace import Workspace
 from gateway.bench.load import BareRun, GatewayRun, OneRun, Timing, merged, timed
 from gateway.bench.machine import Machine, this_machine
-from gateway.bench.process import Process, serving, stopped, workspace_of, write_config
+from gateway.bench.process import Process, announced, serving, workspace_of, write_config
 from gateway.bench.scenarios import QUESTION
 from gateway.core.codec import decode_event, encode
 from gateway.core.events import RunStarted, RunStopped, Turn
@@ -32,6 +33,7 @@ PUBLISHED_SHARE_MS = 15
 ROUNDS = 5
 RUNAWAY_TURNS = 100
 RUNAWAY_STEP = 10
+ANNOUNCED = re.compile(rb"scripted provider on (\S+)")
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -86,7 +88,7 @@ def overhead(*, runs: int, as_json: bool, picture: str | None) -> int:
 async def measure(runs: int) -> Report:
     with tempfile.TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
-        async with provider() as base_url:
+        async with provider(folder) as base_url:
             config = write_config(folder, {"plan": "plan", "runaway": "runaway"}, provider={"base_url": base_url})
             async with serving(config) as gateway:
                 workspace = workspace_of(folder, "plan")
@@ -97,15 +99,11 @@ async def measure(runs: int) -> Report:
 
 
 @asynccontextmanager
-async def provider() -> AsyncIterator[str]:
-    """The scripted provider in a process of its own."""
+async def provider(folder: Path) -> AsyncIterator[str]:
+    """The scripted provider in a process of its own, and its address with /v1. Raises DidNotStart."""
     command = (sys.executable, "-m", "scripted", "serve", "--port", "0")
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        yield (await process.stdout.readline()).decode().split()[-1]
-    finally:
-        await stopped(process)
+    async with announced("The scripted provider", command, ANNOUNCED, folder / "scripted.log") as process:
+        yield process.url
 
 
 async def row(bare: OneRun, gateway: Process, concurrency: int, runs: int) -> Row:

@@ -73,7 +73,7 @@ async def measure(calls: int) -> Report:
 
 async def started_targets(stack: AsyncExitStack, folder: Path) -> list[Target]:
     """The bare provider first, then this gateway, then whatever else is installed."""
-    base_url = await stack.enter_async_context(provider())
+    base_url = await stack.enter_async_context(provider(folder))
     bare = Target("bare", base_url, pid_of_port(base_url))
     # an agent of the model's name would be asked instead of the model
     config = write_config(folder, {"agent": MODEL}, provider={"base_url": base_url})

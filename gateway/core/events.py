@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -170,6 +170,8 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 TakenUp = Literal["recovery", "handover"]
 """Why a run goes on in another process than the one that drove it: that one died, or it was closed in good order."""
+
+TAKEN_UP: tuple[TakenUp, ...] = get_args(TakenUp)
 
 
 class RunResumed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):

@@ -229,7 +229,7 @@ def still_missing(run: Run, calls: tuple[Call, ...]) -> Interruption | None:
 def resumed(run: Run, event: e.RunResumed) -> dict[str, Any]:
     """The time between the last event and the next process was not driven. A death counts as a recovery; a process that
     closed in good order says nothing of the run."""
-    taken_up = event.cause in ("recovery", "handover")
+    taken_up = event.cause in e.TAKEN_UP
     driven = run.driven + (run.updated_at - run.driven_since) if taken_up else run.driven
     return {
         "status": Status.RUNNING,

@@ -31,6 +31,10 @@ class Param(Struct, frozen=True):
     where: str = "query"
 
 
+def header(name: str, about: str, **schema: Any) -> Param:
+    return Param(name, about, schema, "header")
+
+
 class Route(Struct, frozen=True, kw_only=True):
     """`answers` are the successful statuses and their bodies, a type or media types; `errors` the others that a client
     may see. `passes_errors`: those of the provider come through as they are, whatever they are."""
@@ -52,7 +56,7 @@ WAIT = Param(
     "Seconds to wait for the run to stop; 202 if it has not.",
     {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX},
 )
-KEY = Param("Idempotency-Key", "The same key and body are carried out once.", {"type": "string"}, "header")
+KEY = header("Idempotency-Key", "The same key and body are carried out once.", type="string")
 AFTER = Param(
     "after", "The seq of the last event seen; Last-Event-ID says the same.", {"type": "integer", "minimum": 0}
 )
@@ -68,35 +72,30 @@ TEXT = Param(
 CURSOR = Param("cursor", "`next_cursor` of the page before.", {"type": "string"})
 LIMIT = Param("limit", "Runs a page.", {"type": "integer", "minimum": 1, "maximum": PAGE_RUNS_MAX})
 
-CONVERSATION = Param(
+CONVERSATION = header(
     joining.CONVERSATION,
     "Makes one run of all requests under this name: caps, budget, trace and stop reason for the client's own loop.",
-    {"type": "string", "minLength": 1, "maxLength": joining.NAME_LENGTH_MAX},
-    "header",
+    type="string",
+    minLength=1,
+    maxLength=joining.NAME_LENGTH_MAX,
 )
-RUN_ID = Param(
-    joining.RUN_ID, "Join this run, and be answered when it has stopped again.", {"type": "string"}, "header"
-)
-MAX_TURNS = Param(
+RUN_ID = header(joining.RUN_ID, "Join this run, and be answered when it has stopped again.", type="string")
+MAX_TURNS = header(
     joining.MAX_TURNS,
     "The turn cap of the run that the request begins, or of the conversation that it goes on with.",
-    {"type": "integer", "minimum": 1, "maximum": MAX_TURNS_MAX},
-    "header",
+    type="integer",
+    minimum=1,
+    maximum=MAX_TURNS_MAX,
 )
-MAX_BUDGET = Param(
+MAX_BUDGET = header(
     joining.MAX_BUDGET,
     "The budget in US dollars of the run that the request begins, or of the conversation that it goes on with.",
-    {"type": "number", "exclusiveMinimum": 0},
-    "header",
+    type="number",
+    exclusiveMinimum=0,
 )
-CANCEL = Param(
-    joining.CANCEL, "1 or true cancels the run if the client hangs up before the answer.", {"type": "string"}, "header"
-)
-PROGRESS = Param(
-    loops.PROGRESS,
-    "1 or true puts chunks into a stream that tell of tools while they run.",
-    {"type": "string"},
-    "header",
+CANCEL = header(joining.CANCEL, "1 or true cancels the run if the client hangs up before the answer.", type="string")
+PROGRESS = header(
+    loops.PROGRESS, "1 or true puts chunks into a stream that tell of tools while they run.", type="string"
 )
 OF_A_RUN = (KEY, CONVERSATION, RUN_ID, MAX_TURNS, MAX_BUDGET, CANCEL)
 

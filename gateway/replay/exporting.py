@@ -227,7 +227,7 @@ def taken_up(moment: Moment) -> r.Action:
 def stopped(moment: Moment, stop: e.RunStopped, started: e.RunStarted) -> Iterator[r.Action]:
     if not from_outside(stop, started):
         return
-    recovered = isinstance(moment.last, e.RunResumed) and moment.last.cause in ("recovery", "handover")
+    recovered = isinstance(moment.last, e.RunResumed) and moment.last.cause in e.TAKEN_UP
     if moment.before.status is Status.RUNNING:
         if not (recovered and isinstance(stop.interruption, Cancelled)):
             yield r.Halt(

@@ -16,7 +16,7 @@ from gateway.core.codec import decode_event
 from gateway.core.commands import RaisedLimits, ToolOutput
 from gateway.core.conversation import Word, converse
 from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed, WrongState
-from gateway.core.events import VERSION, Event, RunStarted, TakenUp
+from gateway.core.events import TAKEN_UP, VERSION, Event, RunStarted
 from gateway.core.messages import Assistant, Function, System, Tool, ToolCall, User
 from gateway.core.ports import Entry, Key, Record, Reply, Sending, ToolContext
 from gateway.core.pricing import Usage
@@ -38,7 +38,6 @@ RESEARCH = ToolSpec(
 )
 ALL_TOOLS = (*TOOLS, RESEARCH)
 ALL_ASKED: tuple[Asked, ...] = (*ASKED, asks("research", question="who?"), asks("research", question="why?"))
-TAKEN_UP: tuple[TakenUp, ...] = ("recovery", "handover")
 ACTS_MAX = 12
 
 

@@ -127,10 +127,8 @@ class SqliteStore:
         filters = [name for name, value in (("agent", agent), (by_status, status)) if value is not None]
         query = "page_of_" + "_and_".join(filters) if filters else "page"
         values = {"status": status and str(status), "agent": agent, "created_at": cursor.created_us, "id": cursor.id}
-        rows = self._reading.execute
-        found, last = await self._read(
-            lambda: look_through(rows(self._sql[query], {**values, "limit": seen_max + 1}), words, limit, seen_max)
-        )
+        rows = functools.partial(self._reading.execute, self._sql[query], {**values, "limit": seen_max + 1})
+        found, last = await self._read(lambda: look_through(rows(), words, limit, seen_max))
         return [entry_from(row) for row in found], None if last is None else behind(entry_from(last))
 
     async def running(self) -> list[str]:
