@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gateway import logs, memory
 from gateway.adapters.providers.forwarding import Forwarder
-from gateway.adapters.providers.openai import OpenAIModel, make_session, traceparent
+from gateway.adapters.providers.openai import OpenAIModel, server_of, traceparent
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.tools.tool import Tool
@@ -128,8 +128,8 @@ async def assembled(
         stack.push_async_callback(store.close)
         settings = await stack.enter_async_context(provider_of(config))
         traces = await stack.enter_async_context(tracing(config.otel, VERSION, utc_now))
-        session = await stack.enter_async_context(make_session(settings))
-        model = OpenAIModel(session, settings, traces.headers if traces else traceparent)
+        server = await stack.enter_async_context(server_of(settings))
+        model = OpenAIModel(server, settings, traces.headers if traces else traceparent)
         feed, changes = Feed(), Changes()
         metrics = Metrics([*(agent.name for agent in agents), CONVERSATION], VERSION)
         ports = Ports(
@@ -168,7 +168,7 @@ async def assembled(
             log=store,
             answers=answers,
             limits=config.proxy.limits,
-            proxy=Proxy(Forwarder(session, settings), catalogue.price_of, metrics.proxied(settings.name)),
+            proxy=Proxy(Forwarder(server, settings), catalogue.price_of, metrics.proxied(settings.name)),
             model=model,
             provider=settings.name,
         )

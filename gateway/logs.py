@@ -26,7 +26,14 @@ def set_up(level: str, form: Format, secrets: Iterable[str]) -> None:
     formatter = (JsonLines if form == "json" else TextLines)(Mask(secrets))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    leave_out_what_no_line_shows()
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def leave_out_what_no_line_shows() -> None:
+    """Where a record was made, by which thread and process: the switches that `logging` documents for it."""
+    logging._srcfile = None  # type: ignore[attr-defined]
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class Mask:
@@ -49,13 +56,13 @@ class Lines(logging.Formatter):
         super().__init__()
         self._mask = mask
 
-    def fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
-        fields: dict[str, Any] = getattr(record, "fields", {})
-        return {name: self._mask(value) if isinstance(value, str) else value for name, value in fields.items()}
-
     def trouble_of(self, record: logging.LogRecord) -> str | None:
         """The traceback, if there is one. Messages of exceptions may quote anything, so it is masked too."""
         return self._mask(self.formatException(record.exc_info)) if record.exc_info else None
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    return getattr(record, "fields", {})
 
 
 class JsonLines(Lines):
@@ -65,7 +72,10 @@ class JsonLines(Lines):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._mask(record.getMessage()),
-            **self.fields_of(record),
+            **{
+                name: self._mask(value) if isinstance(value, str) else value
+                for name, value in fields_of(record).items()
+            },
         }
         if trouble := self.trouble_of(record):
             line["traceback"] = trouble
@@ -75,8 +85,7 @@ class JsonLines(Lines):
 class TextLines(Lines):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(sep=" ", timespec="milliseconds")
-        fields = "".join(f" {name}={value}" for name, value in self.fields_of(record).items())
-        message = self._mask(record.getMessage())
+        fields = "".join([f" {name}={value}" for name, value in fields_of(record).items()])
+        line = self._mask(f"{time} {record.levelname} {record.name}: {record.getMessage()}{fields}")
         trouble = self.trouble_of(record)
-        line = f"{time} {record.levelname} {record.name}: {message}{fields}"
         return f"{line}\n{trouble}" if trouble else line

@@ -68,6 +68,17 @@ class Progress:
         self.last_event = time.perf_counter()
 
 
+class Replies(Struct, frozen=True):
+    """The series that count the replies of one model to one agent."""
+
+    cost: Number
+    prompt: Number
+    completion: Number
+    cached: Number
+    reasoning: Number
+    seconds: Distribution
+
+
 class Metrics:
     """An Observer. Create one a process."""
 
@@ -75,6 +86,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._progress: dict[str, Progress] = {}
+        self._replies: dict[tuple[str, str], Replies] = {}
         self._model = Bounded()
         self._tool = Bounded()
         self._define()
@@ -118,8 +130,23 @@ class Metrics:
         """Counts what is passed through to this provider."""
         return Proxied(self, provider)
 
-    def model_label(self, model: str) -> str:
-        return self._model(model)
+    def replies_of(self, agent: str, model: str) -> Replies:
+        """What the replies of a model to an agent are counted by."""
+        return self._replies.get((agent, model)) or self._looked_up(agent, self._model(model))
+
+    def _looked_up(self, agent: str, label: str) -> Replies:
+        """Once for each pair of labels: of models beyond those that are told apart there is one."""
+        known = self._replies.get((agent, label))
+        if known is None:
+            known = self._replies[agent, label] = Replies(
+                cost=self.cost.labels(agent, label),
+                prompt=self.tokens.labels(agent, label, "prompt"),
+                completion=self.tokens.labels(agent, label, "completion"),
+                cached=self.tokens.labels(agent, label, "cached"),
+                reasoning=self.tokens.labels(agent, label, "reasoning"),
+                seconds=self.turn_seconds.labels(label),
+            )
+        return known
 
     def _start_at_zero(self, agent: str) -> None:
         self.started.labels(agent)
@@ -174,18 +201,15 @@ class Metrics:
             progress.last_event = time.perf_counter()
 
     def _turn(self, run: Run, event: e.Turn) -> None:
-        model = self._model(run.model)
-        self.cost.labels(run.agent, model).inc(float(event.turn_cost_usd))
-        kinds = {
-            "prompt": event.prompt_tokens,
-            "completion": event.completion_tokens,
-            "cached": event.cached_tokens,
-            "reasoning": event.reasoning_tokens,
-        }
-        for kind, count in kinds.items():
-            self.tokens.labels(run.agent, model, kind).inc(count)
-        self.budget_faults.labels().inc(event.fault is not None)
-        self.turn_seconds.labels(model).observe(event.ms / 1000)
+        counters = self.replies_of(run.agent, run.model)
+        counters.cost.inc(float(event.turn_cost_usd))
+        counters.prompt.inc(event.prompt_tokens)
+        counters.completion.inc(event.completion_tokens)
+        counters.cached.inc(event.cached_tokens)
+        counters.reasoning.inc(event.reasoning_tokens)
+        counters.seconds.observe(event.ms / 1000)
+        if event.fault is not None:
+            self.budget_faults.labels().inc()
         if progress := self._progress.get(run.id):
             self.overhead.labels().observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
 
@@ -217,44 +241,19 @@ OUTCOMES = ("ok", "refused", "unavailable", "lost", "abandoned")
 """How a request to the provider may end. `abandoned` says nothing of the provider: the client hung up."""
 
 
-class Counters(Struct, frozen=True):
-    """The series of one model, looked up once."""
-
-    cost: Number
-    prompt: Number
-    completion: Number
-    cached: Number
-    reasoning: Number
-    seconds: Distribution
-
-
 class Proxied:
     """Counts requests that are passed through to one provider."""
 
     def __init__(self, metrics: Metrics, provider: str) -> None:
         self._metrics = metrics
         self._requests = {outcome: metrics.requests.labels(provider, outcome) for outcome in OUTCOMES}
-        self._models: dict[str, Counters] = {}
 
     def passed(self, model: str, outcome: str, usage: Usage, cost_usd: Decimal, seconds: float) -> None:
         self._requests[outcome].inc()
-        counters = self._of(self._metrics.model_label(model))
+        counters = self._metrics.replies_of(PROXY, model)
         counters.cost.inc(float(cost_usd))
         counters.prompt.inc(usage.prompt_tokens)
         counters.completion.inc(usage.completion_tokens)
         counters.cached.inc(usage.cached_tokens)
         counters.reasoning.inc(usage.reasoning_tokens)
         counters.seconds.observe(seconds)
-
-    def _of(self, model: str) -> Counters:
-        known = self._models.get(model)
-        if known is None:
-            known = self._models[model] = Counters(
-                cost=self._metrics.cost.labels(PROXY, model),
-                prompt=self._metrics.tokens.labels(PROXY, model, "prompt"),
-                completion=self._metrics.tokens.labels(PROXY, model, "completion"),
-                cached=self._metrics.tokens.labels(PROXY, model, "cached"),
-                reasoning=self._metrics.tokens.labels(PROXY, model, "reasoning"),
-                seconds=self._metrics.turn_seconds.labels(model),
-            )
-        return known

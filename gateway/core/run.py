@@ -289,4 +289,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return reason_of(self.interruption)
 
     def tool(self, name: str) -> ToolSpec | None:
-        return next((tool for tool in self.tools if tool.name == name), None)
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None

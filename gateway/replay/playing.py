@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gateway.adapters.providers.openai import OpenAIModel, make_session
+from gateway.adapters.providers.openai import OpenAIModel, server_of
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.core import commands
@@ -79,12 +79,12 @@ async def play(recording: Recording, *, stall_seconds: float = STALL_SECONDS_MAX
         store = await stack.enter_async_context(await SqliteStore.open(Path(folder) / "runs.db"))
         app = create_app(scripts=scripts_of(recording.script), request_bytes_max=REQUEST_BYTES_MAX)
         settings = ProviderSettings(base_url=f"{await stack.enter_async_context(serving(app))}/v1", retries_max=0)
-        session = await stack.enter_async_context(make_session(settings))
+        server = await stack.enter_async_context(server_of(settings))
         stage = Stage(store, recording)
         tools = RecordedTools(recording, stage)
         ports = Ports(
             log=stage,
-            model=RecordedModel(OpenAIModel(session, settings), recording),
+            model=RecordedModel(OpenAIModel(server, settings), recording),
             toolbox=tools,
             subagents=tools,
             clock=utc_now,

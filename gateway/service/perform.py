@@ -23,7 +23,7 @@ from gateway.core.errors import ProviderError, ProviderRefused, ToolFailed
 from gateway.core.estimates import expected_usage
 from gateway.core.loop import Action, AskModel, Rest, decide
 from gateway.core.messages import ToolCall
-from gateway.core.ports import Reply, Sending
+from gateway.core.ports import Clock, Reply, Sending
 from gateway.core.pricing import cost, total
 from gateway.core.run import Call, ProviderDown, Run, Status
 from gateway.core.stopping import Stop
@@ -39,6 +39,7 @@ PROGRESS_MAX = 1000
 LABEL_CHARS_MAX = 500
 
 Events = AsyncGenerator[e.Event, None]
+Emit = Callable[[e.Event], None]
 
 
 def perform(action: Action, run: Run, ports: Ports) -> Events:
@@ -204,7 +205,7 @@ async def use_tools(steps: Sequence[Step], run: Run, ports: Ports) -> Events:
     if all(step.spec.quick for step in executions):
         for step in executions:
             reported: list[e.Event] = []
-            reported.append(await executed(step, run, ports, CallContext(step.call, reported.append, ports)))
+            reported.append(await executed(step, run, ports, CallContext(step.call, reported.append, ports.clock)))
             for event in reported:
                 yield event
     else:
@@ -229,22 +230,16 @@ def answer(step: Answer, now: datetime) -> e.ToolResult:
 class CallContext:
     """What a running tool is given: its key, whether Stop was pressed, and a way to report progress."""
 
-    def __init__(self, call: Call, emit: Callable[[e.Event], None], ports: Ports) -> None:
+    def __init__(self, call: Call, emit: Emit, clock: Clock) -> None:
         self.idempotency_key = call.id
+        self.cancelled = False
         self._call = call
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         self._emit = emit
-        self._clock = ports.clock
-        self._cancelled = False
+        self._clock = clock
         self._told = 0
 
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
     def cancel(self) -> None:
-        self._cancelled = True
+        self.cancelled = True
 
     def progress(self, label: str) -> None:
         """Bounded, since each is recorded: a tool that tells of each of a million steps is not followed to its end."""
@@ -254,11 +249,20 @@ class CallContext:
         words = (
             as_text(str(label)) if self._told < PROGRESS_MAX else f"{PROGRESS_MAX - 1} labels are recorded: no more."
         )
-        event = e.ToolProgress(tool_name=self._call.tool, label=words, call=self._call.id, time=self._clock())
-        if threading.get_ident() == self._loop_thread:
-            self._emit(event)  # at once, or it would come behind the result
+        self._emit(e.ToolProgress(tool_name=self._call.tool, label=words, call=self._call.id, time=self._clock()))
+
+
+def from_any_thread(emit: Emit) -> Emit:
+    """The same on the event loop's thread, whoever calls; from there at once, or it would come behind the result."""
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def told(event: e.Event) -> None:
+        if threading.get_ident() == thread:
+            emit(event)
         else:
-            self._loop.call_soon_threadsafe(self._emit, event)
+            loop.call_soon_threadsafe(emit, event)
+
+    return told
 
 
 def as_text(label: str) -> str:
@@ -281,7 +285,8 @@ async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Even
 
     A subagent that waits for a person is asked again once another call is answered: the person may have spoken."""
     queue: Queue = asyncio.Queue()
-    contexts = [CallContext(step.call, queue.put_nowait, ports) for step in executions]
+    emit = from_any_thread(queue.put_nowait)
+    contexts = [CallContext(step.call, emit, ports.clock) for step in executions]
 
     def begin(step: Execute, context: CallContext) -> asyncio.Task[None]:
         return asyncio.create_task(execute_one(step, run, ports, context, queue))

@@ -5,19 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from aiohttp import ClientTimeout
-
 from gateway.adapters.providers import failures
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.settings import ProviderSettings
-
-
-def timeout_of(settings: ProviderSettings) -> ClientTimeout:
-    return ClientTimeout(
-        total=settings.total_timeout_seconds,
-        sock_connect=settings.connect_timeout_seconds,
-        sock_read=settings.read_timeout_seconds,
-    )
 
 
 def wait_seconds(failed: Sequence[Failed], settings: ProviderSettings) -> float | None:

@@ -16,8 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-import aiohttp
-
+from gateway.adapters.providers.connections import HttpError, NotConnected
 from gateway.adapters.providers.wire import Problem, problem_of, tidy
 from gateway.core.errors import ProviderError, ProviderRefused, ProviderUnavailable
 
@@ -37,12 +36,6 @@ REFUSING = frozenset(
     }
 )
 """Types and codes of an error inside of a reply, after whose 200 there is no other status."""
-
-NOT_CONNECTED = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ServerFingerprintMismatch,
-)
 
 
 class Failed(Exception):
@@ -105,23 +98,9 @@ def reported(problem: Problem) -> Failed:
     return Failed("reported an error", words, retry=not refused, refused=refused, lost=not refused, status=status)
 
 
-def unanswered(error: aiohttp.ClientError | TimeoutError) -> Failed:
+def unanswered(error: HttpError) -> Failed:
     """The network failed, or the time ran out."""
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        return Failed("has no usable address", str(error), retry=False, refused=True)
-    return Failed("gave no answer", _words_of(error), lost=not isinstance(error, NOT_CONNECTED))
-
-
-def _words_of(error: Exception) -> str:
-    match error:
-        case aiohttp.SocketTimeoutError():
-            return "nothing came for too long"
-        case aiohttp.ClientPayloadError():
-            return "the connection dropped in the middle of it"
-        case aiohttp.ServerDisconnectedError():
-            return "the connection dropped before it"
-        case _:
-            return tidy(str(error)) or "the time ran out"
+    return Failed("gave no answer", tidy(str(error)), lost=not isinstance(error, NotConnected))
 
 
 def broken(detail: str) -> Failed:

@@ -7,16 +7,14 @@ reached. A reply that was lost may be billed, and whether to pay for another is 
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import AsyncGenerator, Mapping, Sequence
-
-import aiohttp
-from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from contextlib import closing
 
 from gateway.adapters.providers import failures
-from gateway.adapters.providers.attempts import timeout_of, wait_seconds
+from gateway.adapters.providers.attempts import wait_seconds
+from gateway.adapters.providers.connections import HttpError, Response, Server, header_lines
 from gateway.adapters.providers.failures import Failed
-from gateway.adapters.providers.openai import BYTES_BODY_MAX, beginning, make_headers, read_at_most
+from gateway.adapters.providers.openai import beginning, make_headers, read_at_most
 from gateway.adapters.providers.passing import PassingStream, Seen, look_at_plain
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.core.errors import ProviderError
@@ -39,7 +37,7 @@ class Answered(Failed):
 class Forwarded:
     """One answer of the provider's. Whoever has it reads it, and closes it."""
 
-    def __init__(self, response: ClientResponse, settings: ProviderSettings, body: bytes | None = None) -> None:
+    def __init__(self, response: Response, settings: ProviderSettings, body: bytes | None = None) -> None:
         self.status = response.status
         self.headers = passed_on(response.headers)
         self.streams = response.content_type == EVENT_STREAM and body is None
@@ -62,7 +60,7 @@ class Forwarded:
         try:
             data = await read_at_most(self._response, self._settings.reply_bytes_max)
             self._seen = look_at_plain(data)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except HttpError as error:
             raise self._concluded(failures.unanswered(error)) from error
         except Failed as failure:
             raise self._concluded(failure) from failure
@@ -74,13 +72,13 @@ class Forwarded:
         self._seen = stream.seen
         broke: Failed | None = None
         try:
-            async for data in self._response.content.iter_any():
+            async for data in self._response.pieces():
                 passed, broke = stream.feed(data)
                 if passed:
                     yield passed
                 if broke is not None:
                     break
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except HttpError as error:
             broke = None if stream.done else failures.unanswered(error)
         if broke is None:
             passed, broke = stream.end()
@@ -94,14 +92,13 @@ class Forwarded:
 
 
 class Forwarder:
-    """Satisfies `edge.openai.proxy.Upstream`. The session is the caller's, to share and to close."""
+    """Satisfies `edge.openai.proxy.Upstream`. The server is the caller's, to share and to close."""
 
-    def __init__(self, session: ClientSession, settings: ProviderSettings) -> None:
-        self._session = session
+    def __init__(self, server: Server, settings: ProviderSettings) -> None:
+        self._server = server
         self._settings = settings
         self._headers = make_headers(settings)
         self._headers["Accept-Encoding"] = "identity"
-        self._timeout: ClientTimeout = timeout_of(settings)
 
     async def send(self, path: str, body: bytes, headers: Mapping[str, str]) -> Forwarded:
         """The provider's answer, whatever its status. Raises ProviderError if there is none."""
@@ -129,18 +126,12 @@ class Forwarder:
         if retry:
             sent["X-Attempt"] = str(retry)
         try:
-            response = await self._session.post(
-                self._settings.url(path),
-                data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
-                headers=sent,
-                timeout=self._timeout,
-                allow_redirects=False,
-            )
-        except (aiohttp.ClientError, TimeoutError) as error:
+            response = await self._server.post(path, header_lines(sent), body)
+        except HttpError as error:
             raise failures.unanswered(error) from error
         if 200 <= response.status < 300:
             return Forwarded(response, self._settings)
-        async with response:
+        with closing(response):
             said = await beginning(response)
         answer = Forwarded(response, self._settings, said)
         raise Answered(failures.answered(response.status, response.headers, said), answer)

@@ -7,18 +7,18 @@ reply or it is clear that there will be none.
 from __future__ import annotations
 
 import asyncio
-import io
 import time
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 
-import aiohttp
-from aiohttp import ClientResponse, ClientSession
 from multidict import CIMultiDict
+from yarl import URL
 
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.assembling import Assembling, SseReply, plain_reply
-from gateway.adapters.providers.attempts import timeout_of, wait_seconds
+from gateway.adapters.providers.attempts import wait_seconds
+from gateway.adapters.providers.connections import HttpError, Response, Server, header_lines
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
@@ -27,10 +27,9 @@ from gateway.core.ports import Reply, Sending
 from gateway.core.run import Run
 from gateway.core.tracing import TRACEPARENT, traceparent_of
 
+CHAT = "chat/completions"
 ERROR_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 0.25
-DNS_CACHE_SECONDS = 60
-BYTES_BODY_MAX = 2**20  # aiohttp warns of larger ones, and wants a file
 
 OnDelta = Callable[[str], None]
 HeadersOf = Callable[[Run], Mapping[str, str]]
@@ -43,23 +42,21 @@ def traceparent(run: Run) -> dict[str, str]:
     return {TRACEPARENT: parent} if parent else {}
 
 
-def make_session(settings: ProviderSettings) -> ClientSession:
-    """A pool of connections that are kept alive. No cookies; the timeouts come with each request."""
-    connector = aiohttp.TCPConnector(limit=settings.connections_max, ttl_dns_cache=DNS_CACHE_SECONDS)
-    return ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+def server_of(settings: ProviderSettings) -> Server:
+    """The endpoint's server. Open it once a process, as a context manager."""
+    return Server(settings.base_url, settings.patience, connections_max=settings.connections_max)
 
 
 class OpenAIModel:
-    """Satisfies `ports.Model`. The session is the caller's, to share and to close."""
+    """Satisfies `ports.Model`. The server is the caller's, to share and to close."""
 
-    def __init__(self, session: ClientSession, settings: ProviderSettings, headers_of: HeadersOf = traceparent) -> None:
-        self._session = session
+    def __init__(self, server: Server, settings: ProviderSettings, headers_of: HeadersOf = traceparent) -> None:
+        self._server = server
         self._headers_of = headers_of
         self._settings = settings
         self._bodies = Bodies(settings.extra_body, cap_name=settings.cap_name)
         self._headers = make_headers(settings)
-        self._chat_url = settings.url("chat/completions")
-        self._timeout = timeout_of(settings)
+        self._lines = header_lines(self._headers)
 
     async def ask(
         self, run: Run, on_delta: OnDelta | None, max_tokens: int | None = None
@@ -107,64 +104,50 @@ class OpenAIModel:
             provider_ms=assembling.provider_ms,
         )
 
-    async def _post(
-        self, body: bytes, headers: CIMultiDict[str], clock: _Clock, on_delta: OnDelta | None
-    ) -> Assembling:
-        """Send and receive. Whatever ends this early, cancellation too, closes the connection: aiohttp keeps none that
-        is half read."""
+    async def _post(self, body: bytes, headers: bytes, clock: _Clock, on_delta: OnDelta | None) -> Assembling:
+        """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
         try:
-            async with self._session.post(
-                self._chat_url,
-                data=body if len(body) <= BYTES_BODY_MAX else io.BytesIO(body),
-                headers=headers,
-                timeout=self._timeout,
-                allow_redirects=False,
-            ) as response:
+            with closing(await self._server.post(CHAT, headers, body)) as response:
                 await _raise_for_status(response)
                 if _is_stream(response, on_delta):
                     return await self._receive_stream(response, clock, on_delta or _ignore)
                 return await self._receive_plain(response, on_delta or _ignore)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except HttpError as error:
             raise failures.unanswered(error) from error
 
-    def _numbered(self, run: Run, retry: int) -> CIMultiDict[str]:
+    def _numbered(self, run: Run, retry: int) -> bytes:
         """The headers of one attempt. What is configured goes before what the run brings."""
-        headers = self._headers.copy()
-        headers["X-Attempt"] = str(retry)
-        for name, value in self._headers_of(run).items():
-            headers.setdefault(name, value)
-        return headers
+        given = {name: value for name, value in self._headers_of(run).items() if name not in self._headers}
+        return b"%bX-Attempt: %d\r\n%b" % (self._lines, retry, header_lines(given) if given else b"")
 
     async def _get(self, path: str) -> bytes:
         try:
-            async with self._session.get(
-                self._settings.url(path), headers=self._headers, timeout=self._timeout, allow_redirects=False
-            ) as response:
+            with closing(await self._server.get(path, self._lines)) as response:
                 await _raise_for_status(response)
                 return await read_at_most(response, self._settings.reply_bytes_max)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except HttpError as error:
             raise failures.unanswered(error) from error
 
-    async def _receive_plain(self, response: ClientResponse, on_delta: OnDelta) -> Assembling:
+    async def _receive_plain(self, response: Response, on_delta: OnDelta) -> Assembling:
         assembling, text = plain_reply(await read_at_most(response, self._settings.reply_bytes_max))
         if text:
             on_delta(text)
         return assembling
 
-    async def _receive_stream(self, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> Assembling:
+    async def _receive_stream(self, response: Response, clock: _Clock, on_delta: OnDelta) -> Assembling:
         reply = SseReply()
         try:
             await self._feed(reply, response, clock, on_delta)
-        except (aiohttp.ClientError, TimeoutError):
+        except HttpError:
             if not reply.whole:  # one that is whole is kept: to ask again would be to pay twice
                 raise
         for text in reply.end():
             on_delta(text)
         return reply.assembling
 
-    async def _feed(self, reply: SseReply, response: ClientResponse, clock: _Clock, on_delta: OnDelta) -> None:
+    async def _feed(self, reply: SseReply, response: Response, clock: _Clock, on_delta: OnDelta) -> None:
         size = 0
-        async for chunk in response.content.iter_any():
+        async for chunk in response.pieces():
             size = bounded(size + len(chunk), self._settings.reply_bytes_max)
             for text in reply.feed(chunk):
                 on_delta(text)
@@ -192,14 +175,28 @@ class _Clock:
 
 
 def make_headers(settings: ProviderSettings) -> CIMultiDict[str]:
-    headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "agent-sidecar"})
-    if settings.api_key:
-        headers["Authorization"] = f"Bearer {settings.api_key}"
+    headers = CIMultiDict(
+        {
+            "Accept": "*/*",
+            "Accept-Encoding": "gzip, deflate",
+            "Content-Type": "application/json",
+            "User-Agent": "agent-sidecar",
+        }
+    )
+    if credentials := credentials_of(settings):
+        headers["Authorization"] = credentials
     headers.update(settings.headers)
     return headers
 
 
-def _is_stream(response: ClientResponse, on_delta: OnDelta | None) -> bool:
+def credentials_of(settings: ProviderSettings) -> str | None:
+    url = URL(settings.base_url)
+    if settings.api_key is None and url.user is not None:
+        return f"Basic {b64encode(f'{url.user}:{url.password or str()}'.encode()).decode()}"
+    return f"Bearer {settings.api_key}" if settings.api_key else None
+
+
+def _is_stream(response: Response, on_delta: OnDelta | None) -> bool:
     """What arrived, and not what was asked for: there are servers that always stream, and some that never do."""
     asked = on_delta is not None and response.content_type != "application/json"
     return asked or response.content_type == "text/event-stream"
@@ -216,7 +213,7 @@ def _sending(failed: list[Failed]) -> Sending:
     return Sending(len(failed) + 1, lost=failed[-1].lost, after=str(failed[-1]))
 
 
-async def _raise_for_status(response: ClientResponse) -> None:
+async def _raise_for_status(response: Response) -> None:
     if 200 <= response.status < 300:
         return
     raise failures.answered(response.status, response.headers, await beginning(response))
@@ -228,33 +225,33 @@ def bounded(size: int, bytes_max: int) -> int:
     return size
 
 
-async def read_at_most(response: ClientResponse, bytes_max: int) -> bytes:
-    """The body. Raises Failed for one that is too large, before it is all here; one that says its length is read in one
-    go, unless it is compressed and will grow."""
-    if response.content_length is not None and "Content-Encoding" not in response.headers:
-        bounded(response.content_length, bytes_max)
-        return await response.read()
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
+async def read_at_most(response: Response, bytes_max: int) -> bytes:
+    """The body. Raises Failed for one that is too large, before it is all here."""
+    bounded(response.content_length or 0, bytes_max)
+    if (body := response.whole()) is not None:
         bounded(len(body), bytes_max)
-    return bytes(body)
+        return body
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.pieces():
+        pieces.append(piece)
+        size = bounded(size + len(piece), bytes_max)
+    return b"".join(pieces)
 
 
-async def beginning(response: ClientResponse) -> bytes:
+async def beginning(response: Response) -> bytes:
     """As much of an error's body as is wanted. The status says enough if it does not arrive."""
     beginning = bytearray()
-    with suppress(aiohttp.ClientError, TimeoutError):
-        async for chunk in response.content.iter_any():
+    with suppress(HttpError):
+        async for chunk in response.pieces():
             beginning += chunk
             if len(beginning) >= ERROR_BYTES_MAX:
                 break
     return bytes(beginning[:ERROR_BYTES_MAX])
 
 
-async def _drain(response: ClientResponse) -> None:
+async def _drain(response: Response) -> None:
     """Let the end that follows [DONE] arrive, so that the connection can be used again; it is not waited for long."""
-    with suppress(aiohttp.ClientError, TimeoutError):
+    with suppress(HttpError, TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS_MAX):
-            while await response.content.readany():
-                pass
+            await response.read()

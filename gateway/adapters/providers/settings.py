@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
+from yarl import URL
 
+from gateway.adapters.providers.connections import Patience
 from gateway.core.run import RUN_FIELDS
 
 MASK = "***"
@@ -42,6 +44,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, not {self.base_url!r}")
+        require_server(self.base_url)
         if clash := sorted(RUN_FIELDS & self.extra_body.keys()):
             raise ValueError(f"extra_body may not have {', '.join(clash)}: the run says what they are")
         for name in self.extra_body.keys() & CAPS:
@@ -55,5 +58,20 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         key = None if self.api_key is None else MASK
         return Struct.__repr__(replace(self, api_key=key, headers=dict.fromkeys(self.headers, MASK)))
 
-    def url(self, path: str) -> str:
-        return f"{self.base_url.rstrip('/')}/{path}"
+    @property
+    def patience(self) -> Patience:
+        return Patience(
+            connect_seconds=self.connect_timeout_seconds,
+            silence_seconds=self.read_timeout_seconds,
+            total_seconds=self.total_timeout_seconds,
+        )
+
+
+def require_server(base_url: str) -> None:
+    """Raises ValueError for a URL that names no server."""
+    try:
+        url = URL(base_url)
+    except ValueError as error:
+        raise ValueError(f"base_url is {base_url!r}, which is no address: {error}") from None
+    if not url.host or not url.port:
+        raise ValueError(f"base_url is {base_url!r}, which names no server")

@@ -16,6 +16,10 @@ from typing import Generic, Protocol, TypeVar
 from gateway.core.errors import Unavailable
 
 WAITING_MAX = 1024
+GATHERING_TURNS = 3
+"""Turns of the event loop whose jobs are one commit: each reads from a few sockets only, and a commit costs as much as
+half a reply. What is waited for longer is less than a millisecond."""
+
 LOCKED_RETRY_SECONDS = 0.002
 LOCKED_SECONDS_MAX = 5.0
 
@@ -132,9 +136,9 @@ def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
 
 
 class LoopWriter(Generic[W]):
-    """Commits on the event loop, once a turn of it. For `synchronous = NORMAL`, where a commit is a few dozen
-    microseconds of copying to the kernel: handing it to a thread and back would cost more than it does. As long as one
-    job comes a turn, it does not even wait for the loop to come round.
+    """Commits on the event loop, once in a few turns of it. For `synchronous = NORMAL`, where a commit is a few dozen
+    microseconds of copying to the kernel: handing it to a thread and back would cost more than it does. As long as jobs
+    come one by one, they do not even wait for that.
 
     What waits for the disk is the checkpoint, and that is done by `checkpoints` elsewhere.
     """
@@ -145,7 +149,7 @@ class LoopWriter(Generic[W]):
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
         self._group: list[Job[W]] = []
-        self._jobs_this_turn = 0
+        self._gathered = 0
         self._alone = False
         self._locked_until: float | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -155,18 +159,21 @@ class LoopWriter(Generic[W]):
     async def write(self, work: W) -> None:
         if self._closed:
             raise Unavailable("The store is closed.")
-        if not self._jobs_this_turn:
-            self._loop.call_soon(self._come_round)
-        self._jobs_this_turn += 1
+        if not self._gathered:
+            self._loop.call_soon(self._come_round, GATHERING_TURNS - 1)
+        self._gathered += 1
         job = Job(work, self._loop.create_future())
         self._group.append(job)
-        if self._alone and self._jobs_this_turn == 1:
+        if self._alone and self._gathered == 1:
             self._commit()
         await job.done
 
-    def _come_round(self) -> None:
-        self._alone = self._jobs_this_turn == 1
-        self._jobs_this_turn = 0
+    def _come_round(self, turns_left: int) -> None:
+        if turns_left and not self._alone:
+            self._loop.call_soon(self._come_round, turns_left - 1)
+            return
+        self._alone = self._gathered == 1
+        self._gathered = 0
         if self._group:
             self._commit()
 

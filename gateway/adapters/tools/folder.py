@@ -68,8 +68,9 @@ class Folder:
             except FileNotFoundError:
                 raise ToolFailed(f"no such file: {path}. {HINT}") from None
             try:
-                _require_regular(os.fstat(descriptor), name)
-                data = _read_at_most(descriptor, self._file_bytes_max + 1)
+                found = os.fstat(descriptor)
+                _require_regular(found, name)
+                data = _read_at_most(descriptor, self._file_bytes_max + 1, expected=found.st_size)
                 size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
@@ -150,9 +151,10 @@ def _require_regular(found: os.stat_result, name: str) -> None:
         raise ToolFailed(f"{name} is not a file: it is {kind}. {HINT}")
 
 
-def _read_at_most(descriptor: int, bytes_max: int) -> bytes:
+def _read_at_most(descriptor: int, bytes_max: int, *, expected: int) -> bytes:
+    """To its end. What is asked for at a time is set aside at once, so it is not much more than is there."""
     data = b""
-    while len(data) < bytes_max and (more := os.read(descriptor, bytes_max - len(data))):
+    while len(data) < bytes_max and (more := os.read(descriptor, min(bytes_max - len(data), expected + 1))):
         data += more
     return data
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from msgspec import Struct
 
-from gateway.adapters.providers.openai import OpenAIModel, make_session
+from gateway.adapters.providers.openai import OpenAIModel, server_of
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.core.errors import ProviderError
 from gateway.core.messages import Message, System, User
@@ -170,8 +170,8 @@ class Asked(Struct):
 async def opened_model(base_url: str, **settings: Any) -> AsyncIterator[OpenAIModel]:
     quick = {"backoff_seconds": 0.001, "backoff_max_seconds": 0.002} | settings
     chosen = ProviderSettings(name="test", base_url=base_url, **quick)
-    async with make_session(chosen) as session:
-        yield OpenAIModel(session, chosen)
+    async with server_of(chosen) as server:
+        yield OpenAIModel(server, chosen)
 
 
 async def asked(model: OpenAIModel, run: Run, *, stream: bool = False) -> Asked:

@@ -308,6 +308,9 @@ def test_the_key_and_the_headers_are_masked_in_repr() -> None:
     ("wrong", "words"),
     [
         ({"base_url": "localhost:8788"}, "base_url must begin with"),
+        ({"base_url": "http://:0/v1"}, "base_url is 'http://:0/v1', which is no address"),
+        ({"base_url": "http:///v1"}, "base_url is 'http:///v1', which names no server"),
+        ({"base_url": "http://localhost:99999/v1"}, "which is no address: Port out of range"),
         ({"extra_body": {"stream": True, "model": "x"}}, "extra_body may not have model, stream: the run says"),
         (
             {"extra_body": {"stream_options": {"include_usage": False}}},

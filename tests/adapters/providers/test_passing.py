@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.adapters.providers import passing
 from gateway.adapters.providers.forwarding import Forwarded, Forwarder
-from gateway.adapters.providers.openai import make_session
+from gateway.adapters.providers.openai import server_of
 from gateway.adapters.providers.passing import PassingStream, look_at_plain
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.core.errors import ProviderRefused
@@ -116,8 +116,8 @@ async def test_a_providers_stream_is_bounded_by_what_is_read_of_a_reply(upstream
     settings = ProviderSettings(name="test", base_url=upstream.base_url, reply_bytes_max=6000)
     passed = bytearray()
 
-    async with make_session(settings) as session:
-        reply = await Forwarder(session, settings).send("chat/completions", b"{}", {})
+    async with server_of(settings) as server:
+        reply = await Forwarder(server, settings).send("chat/completions", b"{}", {})
         with pytest.raises(ProviderRefused, match="more than the 6000 bytes that are read"):
             await read_all(reply, passed)
         reply.close()
