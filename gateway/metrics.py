@@ -168,18 +168,13 @@ class Metrics:
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         self.requests.labels(run.provider, outcome).inc()
-        self.retries.labels().inc(again)
+        if again:
+            self.retries.labels().inc()
         if outcome != "ok":
             self._touch(run)  # what a failed attempt took was not ours
 
     def recorded(self, run: Run, event: e.Event, record: Record) -> None:
         match event:
-            case e.RunStarted():
-                self.started.labels(run.agent).inc()
-                self._driven_from(run)
-            case e.RunResumed():
-                self.recoveries.labels(run.agent).inc(event.cause == "recovery")
-                self._driven_from(run)
             case e.TurnStart():
                 return
             case e.Turn():
@@ -188,6 +183,12 @@ class Metrics:
                 self._tool_result(run, event)
             case e.RunStopped():
                 self._stopped(run, event)
+            case e.RunStarted():
+                self.started.labels(run.agent).inc()
+                self._driven_from(run)
+            case e.RunResumed():
+                self.recoveries.labels(run.agent).inc(event.cause == "recovery")
+                self._driven_from(run)
             case _:
                 pass
         self._touch(run)

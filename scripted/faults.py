@@ -16,6 +16,7 @@ line. A fault replaces another one with all its settings.
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -93,10 +94,13 @@ class _Asked(Struct, frozen=True):
     stall_ms: Milliseconds = STALL_MS
 
 
+_PARSED_MAX = 1024  # each request asks for something, and hardly ever for something new
+
 _KNOWN = _Asked.__struct_fields__
 _OF_A_FAULT = {"turn", "attempt", "retry_after", "stall_ms"}
 
 
+@lru_cache(maxsize=_PARSED_MAX)
 def parse(text: str) -> Behaviour:
     """`latency=250,fault=429:2` as a Struct. Raises BadBehaviour."""
     pairs = _pairs(text)

@@ -68,7 +68,7 @@ def next_steps(run: Run) -> UseTools | Stop | None:
         if isinstance(step, Execute) and step.spec.client_side:
             theirs.append(call.id)
             continue
-        repeats = call.args is not None and call_key(call.tool, call.args) in keys
+        repeats = bool(keys) and call.args is not None and call_key(call.tool, call.args) in keys
         full = len(batch) == PARALLEL_CALLS_MAX or penniless(run, step)
         if batch and (isinstance(step, Stop) or writes(step) or repeats or full):
             break
@@ -104,7 +104,7 @@ def next_step(run: Run, call: Call, reserved: Decimal = ZERO) -> Step | Stop:
         return Stop(Status.INTERRUPTED, approval_of(call, call.args))
     if spec.needs_approval and run.policies.approval == "deny":
         return refusal(run, call, DENIED_BY_POLICY)
-    if (known := run.remembered.get(call_key(call.tool, call.args))) is not None:
+    if run.remembered and (known := run.remembered.get(call_key(call.tool, call.args))) is not None:
         return Answer(call, known, "cache", ok=True)
     return Execute(call, spec, reservation(run, call, spec, reserved))
 

@@ -57,8 +57,8 @@ def remembered(run: Run, call: Call, event: e.ToolResult) -> dict[str, str]:
     reads = spec is not None and spec.read_only
     repeatable = spec is not None and spec.read_only and spec.cacheable
     kept = run.remembered if reads else {}
-    keeps = run.policies.dedupe == "all" or (run.policies.dedupe == "read_only" and repeatable)
-    return {**kept, call_key(call.tool, call.args): event.content} if event.ok and keeps else kept
+    keeps = event.ok and (run.policies.dedupe == "all" or (run.policies.dedupe == "read_only" and repeatable))
+    return {**kept, call_key(call.tool, call.args): event.content} if keeps else kept
 
 
 def failures(run: Run, call: Call) -> dict[str, int]:

@@ -191,15 +191,20 @@ def called(run: Run, event: e.ToolResult) -> dict[str, Any]:
         "calls": with_call(run, event.call, outcome=outcome),
         "messages": with_answer(run, call, Tool(event.provider_id, event.tool_name, event.content)),
         "tool_runs": run.tool_runs + executed,
-        "cost_usd": total(run.cost_usd, event.child_cost_usd),
-        "delegated_cost_usd": total(run.delegated_cost_usd, event.child_cost_usd)
-        if event.child_cost_usd
-        else run.delegated_cost_usd,
-        "unconfirmed_cost_usd": total(run.unconfirmed_cost_usd, event.child_unconfirmed_usd),
         "tally": tally_answered(run, call, event),
         "remembered": remembered(run, call, event),
         "permanent_failures": failures(run, call) if event.permanent else run.permanent_failures,
         "recoveries": 0,
+        **(with_child(run, event) if event.child_cost_usd or event.child_unconfirmed_usd else {}),
+    }
+
+
+def with_child(run: Run, event: e.ToolResult) -> dict[str, Any]:
+    """What the run of a subagent cost counts as this run's."""
+    return {
+        "cost_usd": total(run.cost_usd, event.child_cost_usd),
+        "delegated_cost_usd": total(run.delegated_cost_usd, event.child_cost_usd),
+        "unconfirmed_cost_usd": total(run.unconfirmed_cost_usd, event.child_unconfirmed_usd),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -66,5 +67,10 @@ def task_of(messages: Sequence[Message]) -> str:
     """The beginning of what the user said first, on one line."""
     for message in messages:
         if isinstance(message, User):
-            return " ".join(text_of(message.content)[: 4 * TASK_CHARS_MAX].split())[:TASK_CHARS_MAX]
+            return on_one_line(text_of(message.content)[: 4 * TASK_CHARS_MAX])
     return ""
+
+
+@lru_cache(maxsize=1024)
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())[:TASK_CHARS_MAX]

@@ -4,11 +4,11 @@ client goes away meanwhile."""
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import random
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from gateway.core.errors import WrongState
 from gateway.core.events import RunStarted
@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 
 def new_run_id(now: datetime) -> str:
-    """Ids that are made one after the other sort so: what is written together then lies together in the store."""
-    return f"run_{int(now.timestamp() * 1000):011x}{os.urandom(5).hex()[:9]}"
+    """Ids that are made one after the other sort so: what is written together then lies together in the store. They
+    are no secrets, and need not be hard to guess."""
+    return f"run_{int(now.timestamp() * 1000):011x}{random.getrandbits(36):09x}"
 
 
 async def unhurried(work: Coroutine[Any, Any, T]) -> T:
@@ -43,7 +44,7 @@ def seen(task: asyncio.Future[Any]) -> None:
 async def start_or_join(runs: Runs, answers: IdempotentAnswers, run_id: str, first: RunStarted, key: Key | None) -> Run:
     """The new run; or the one that the key stands for, if a request with the same key was faster."""
     try:
-        return await unhurried(runs.start(run_id, first, key))
+        return await runs.start(run_id, first, key)
     except WrongState:
         claim = None if key is None else await answers.claimed(key)
         if claim is None:
@@ -51,12 +52,19 @@ async def start_or_join(runs: Runs, answers: IdempotentAnswers, run_id: str, fir
         return await runs.settled(claim.run_id)
 
 
-@asynccontextmanager
-async def attended(runs: Runs, run_id: str, *, cancels: bool) -> AsyncIterator[None]:
-    """A client that goes away does not cancel its run unless it asked for that."""
-    try:
-        yield
-    except (asyncio.CancelledError, ConnectionResetError):
-        if cancels:
-            await unhurried(runs.cancel_driven(run_id, CLIENT_GONE))
-        raise
+class Attended:
+    """Around what a client waits for. One that goes away does not cancel its run unless it asked for that."""
+
+    def __init__(self, runs: Runs, run_id: str, *, cancels: bool) -> None:
+        self.run_id = run_id
+        self._runs = runs
+        self._cancels = cancels
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._cancels and isinstance(error, asyncio.CancelledError | ConnectionResetError):
+            await unhurried(self._runs.cancel_driven(self.run_id, CLIENT_GONE))

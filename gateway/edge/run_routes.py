@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aiohttp import web
@@ -14,7 +13,7 @@ from gateway.core.ports import Clock, EventLog, Index, Key
 from gateway.core.run import Run, Status
 from gateway.edge.answers import IdempotentAnswers, headers_of, key_of
 from gateway.edge.bodies import decode, flag_param, json_response, number_param, only_params
-from gateway.edge.entering import attended, new_run_id, start_or_join, unhurried
+from gateway.edge.entering import Attended, new_run_id, start_or_join, unhurried
 from gateway.edge.parents import in_the_callers_trace
 from gateway.edge.streaming import last_event_id, send_lines, send_sse, wants_sse
 from gateway.edge.wire import Cancel, GiveVerdict, PostOutputs, Resume, RunPage, StartRun, run_body
@@ -64,11 +63,11 @@ class RunRoutes:
         async def carry_out(key: Key | None, known_id: str | None) -> web.Response:
             run_id = known_id or self._new_id()
             begun = self._runs.get(run_id) if known_id else self._begin(run_id, order, key, stream=False)
-            async with self._attended(run_id, order):
+            async with self._attended(run_id, order) as attended:
                 run = await begun
-            if not wait_seconds:
-                return self._answer(run, 201)
-            async with self._attended(run.id, order):
+                if not wait_seconds:
+                    return self._answer(run, 201)
+                attended.run_id = run.id
                 run = await self._runs.wait(run.id, wait_seconds)
             return self._answer(run, 202 if run.status is Status.RUNNING else 201)
 
@@ -93,8 +92,8 @@ class RunRoutes:
                     return await send_sse(request, items, headers_of(run.id))
         return await self._start_streaming(request, order, key)  # a request with the same key was faster
 
-    def _attended(self, run_id: str, order: StartRun) -> AbstractAsyncContextManager[None]:
-        return attended(self._runs, run_id, cancels=order.cancel_on_disconnect)
+    def _attended(self, run_id: str, order: StartRun) -> Attended:
+        return Attended(self._runs, run_id, cancels=order.cancel_on_disconnect)
 
     # --- looking ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -21,6 +22,7 @@ from gateway.core.run import RUN_FIELDS, Limits, Policies, StopRules, ToolSpec
 from gateway.service.checking import check_schema
 
 CONVERSATION = "conversation"
+PRICES_MAX = 1024  # models whose price is remembered: clients name them
 """What metrics and lists call the agent of a run whose client has a loop of its own."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
@@ -115,6 +117,7 @@ class Agents:
         self._agents = {agent.name: agent for agent in agents}
         self._default = agents[0]
         self._prices = prices
+        self.price_of = lru_cache(maxsize=PRICES_MAX)(self._price_of)
         self._default_model = default_model
         self._provider = provider
         self._predicates = predicates
@@ -189,7 +192,7 @@ class Agents:
         require_known(rules.predicates, self._predicates, "stop_rules.predicates", "stop rule")
         require_known(rules.after_tools, [tool.name for tool in tools], "stop_rules.after_tools", "tool")
 
-    def price_of(self, model: str) -> Price:
+    def _price_of(self, model: str) -> Price:
         """The price of the longest pattern that matches. Raises CannotRun for a model that has none: an unpriced model
         would make budgets meaningless."""
         matching = [pattern for pattern in self._prices if fnmatchcase(model, pattern)]

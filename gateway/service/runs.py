@@ -81,21 +81,22 @@ class Runs:
     async def wait(self, run_id: str, seconds: float | None) -> Run:
         """The run once it has stopped, or as it is when the time is up. One that is still to be taken up after a crash
         is waited for like any other."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    news = self._news  # as it is before the look: what comes during it is not missed
-                    run = await self.get(run_id)
-                    if run.status is not Status.RUNNING or self._closing:
-                        return run
-                    driver = self._drivers.get(run_id)
-                    if driver is None:
-                        await news.wait()  # until another run is driven, or none will be any more
-                        continue
-                    await asyncio.wait({driver.task})
-                    if driver.run.status is not Status.RUNNING:
-                        return driver.run  # as it is recorded, and need not be read again
-        return await self.get(run_id)
+        loop = asyncio.get_running_loop()
+        until = None if seconds is None else loop.time() + seconds
+        while True:
+            news = self._news  # as it is before the look: what comes during it is not missed
+            run = await self.get(run_id)
+            left = None if until is None else until - loop.time()
+            if run.status is not Status.RUNNING or self._closing or (left is not None and left <= 0):
+                return run
+            driver = self._drivers.get(run_id)
+            if driver is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), left)  # until another run is driven, or none will be any more
+                continue
+            await asyncio.wait({driver.task}, timeout=left)
+            if driver.run.status is not Status.RUNNING:
+                return driver.run  # as it is recorded, and need not be read again
 
     # --- changing ---
 
@@ -111,7 +112,7 @@ class Runs:
             if run_id in self._drivers:
                 raise WrongState(f"run {run_id} has begun already.")
             driver = self._drive(Recorder.of_new(run_id, first, key, self._ports))
-            return await asyncio.shield(driver.beginning)
+            return await begun(driver)
 
     async def judge(
         self, run_id: str, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None
@@ -365,6 +366,17 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
+
+
+async def begun(driver: Driver) -> Run:
+    """The run once it is written that it has begun. Who gives up meanwhile goes no sooner: they hold the lock behind
+    which others ask whether there is such a run."""
+    try:
+        return await asyncio.shield(driver.beginning)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await asyncio.shield(driver.beginning)
+        raise
 
 
 async def all_done(futures: Iterable[asyncio.Future[Any]], seconds: float) -> None:

@@ -120,7 +120,7 @@ class Server:
 
     async def _exchange(self, head: bytes, body: bytes) -> Response:
         began = self._loop.time()
-        connection = await self._connection(began + self._patience.total_seconds)
+        connection = await self._connection(began)
         response = connection.send(head, body, self._patience, began)
         try:
             await response.begin()
@@ -131,16 +131,16 @@ class Server:
 
     # --- connections ------------------------------------------------------------------------------------------------
 
-    async def _connection(self, until: float) -> Connection:
+    async def _connection(self, now: float) -> Connection:
         """One that is free, and whose place is taken until it comes back."""
         if self._closed:
             raise NotConnected("the connections are closed")
         if self._places.locked():
-            await self._place(until)
+            await self._place(now + self._patience.total_seconds)
         else:
             await self._places.acquire()
         try:
-            return self._kept() or await self._connect()
+            return self._kept(now) or await self._connect()
         except BaseException:
             self._places.release()
             raise
@@ -152,9 +152,8 @@ class Server:
         except TimeoutError:
             raise NotConnected("no connection became free in time") from None
 
-    def _kept(self) -> Connection | None:
+    def _kept(self, now: float) -> Connection | None:
         """The one that was used last: the others may be closed when there are too many of them."""
-        now = self._loop.time()
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and now - connection.idle_since < KEPT_SECONDS:

@@ -177,8 +177,10 @@ class SqliteStore:
         breaks a promise of the port; where there is more than one append, it may name the wrong one."""
         appends = [work for work in works if isinstance(work, Append)]
         try:
-            connection.executemany(self._sql["upsert_run"], [work.row for work in appends if work.row is not None])
-            connection.executemany(self._sql["claim_key"], [work.claim for work in appends if work.claim is not None])
+            if rows := [work.row for work in appends if work.row is not None]:
+                connection.executemany(self._sql["upsert_run"], rows)
+            if claims := [work.claim for work in appends if work.claim is not None]:
+                connection.executemany(self._sql["claim_key"], claims)
             connection.executemany(self._sql["append_event"], [event for work in appends for event in work.events])
         except sqlite3.IntegrityError as error:
             raise conflict(error, appends[0].events[0]) from error

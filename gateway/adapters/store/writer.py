@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from gateway.core.errors import Unavailable
 
 WAITING_MAX = 1024
-GATHERING_TURNS = 3
+GATHERING_TURNS = 5
 """Turns of the event loop whose jobs are one commit: each reads from a few sockets only, and a commit costs as much as
 half a reply. What is waited for longer is less than a millisecond."""
 

@@ -4,11 +4,10 @@ wrong with the gateway itself is not caught here."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.adapters.tools.threads import DaemonThreads
@@ -51,13 +50,21 @@ class LocalToolbox:
             raise ToolFailed(f"the tool {spec.name} is no longer configured.", permanent=True)
         watched = Watched(ctx)
         try:
-            with failures_in_words(spec.name, self._result_bytes_max):
-                quick = tool.spec.quick
-                answer = tool.run(args, watched) if quick else await self._in_time(spec, tool.run, args, watched)
-                text = answer if isinstance(answer, str) else encode(answer).decode()
+            quick = tool.spec.quick
+            answer = tool.run(args, watched) if quick else await self._in_time(spec, tool.run, args, watched)
+            text = answer if isinstance(answer, str) else encode(answer).decode()
+        except ToolFailed as failed:
+            raise self._bounded(failed)  # noqa: B904  as a rule the same one
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            raise self._bounded(as_tool_failed(spec.name, error)) from error
         finally:
             watched.leave()
         return bounded(text, self._result_bytes_max)
+
+    def _bounded(self, failed: ToolFailed) -> ToolFailed:
+        """Words as bounded as a tool's results."""
+        words = bounded(str(failed), self._result_bytes_max)
+        return failed if words == str(failed) else ToolFailed(words, permanent=failed.permanent)
 
     async def _in_time(self, spec: ToolSpec, function: Function, args: dict[str, Any], ctx: ToolContext) -> Any:
         limit = asyncio.timeout(spec.timeout_seconds)
@@ -99,33 +106,18 @@ class Watched:
         self._left = True
 
 
-@contextlib.contextmanager
-def failures_in_words(name: str, bytes_max: int) -> Iterator[None]:
-    """Whatever a tool raises becomes ToolFailed, in words that are as bounded as its results. Only our caller's own
-    cancellation is passed on."""
-    try:
-        with raised_as_tool_failed(name):
-            yield
-    except ToolFailed as failed:
-        words = bounded(str(failed), bytes_max)
-        raise failed if words == str(failed) else ToolFailed(words, permanent=failed.permanent) from failed
-
-
-@contextlib.contextmanager
-def raised_as_tool_failed(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ToolFailed:
-        raise
-    except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) and task.cancelling():
-            raise
-        raise ToolFailed(f"{name} was cancelled from within.") from error
-    except PermissionError as error:
-        raise ToolFailed(f"permission denied: {error.filename or error}", permanent=True) from error
-    except (Exception, SystemExit) as error:
-        log.exception("tool %s failed", name)
-        raise ToolFailed(f"{type(error).__name__}: {error}") from error
+def as_tool_failed(name: str, error: BaseException) -> ToolFailed:
+    """Whatever a tool raised, in words. Our caller's own cancellation is raised again."""
+    match error:
+        case asyncio.CancelledError():
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise error
+            return ToolFailed(f"{name} was cancelled from within.")
+        case PermissionError():
+            return ToolFailed(f"permission denied: {error.filename or error}", permanent=True)
+        case _:
+            log.error("tool %s failed", name, exc_info=error)
+            return ToolFailed(f"{type(error).__name__}: {error}")
 
 
 def bounded(text: str, bytes_max: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from aiohttp import web
@@ -18,7 +18,7 @@ from gateway.core.ports import Clock, EventLog
 from gateway.core.run import Limits, Run, Status
 from gateway.edge.answers import IdempotentAnswers, key_of
 from gateway.edge.bodies import json_response
-from gateway.edge.entering import attended, new_run_id, start_or_join, unhurried
+from gateway.edge.entering import Attended, new_run_id, start_or_join, unhurried
 from gateway.edge.openai.answering import completion, headers, shown
 from gateway.edge.openai.asking import Asked, Outputs, asked, client_tools, outputs_of
 from gateway.edge.openai.chat_voice import ChatVoice
@@ -96,9 +96,9 @@ class Loops:
 
     async def stopped(self, request: web.Request, way: Way) -> tuple[Run, Run]:
         """The run as it was entered, and as it was when it had stopped."""
-        async with self._attended(request, way.run_id):
+        async with self._attended(request, way.run_id) as attended:
             run = await way.enter()
-        async with self._attended(request, run.id):
+            attended.run_id = run.id
             return run, require_stopped(await self._runs.wait(run.id, None))
 
     async def told(self, request: web.Request, way: Way, telling: Callable[[Run], Telling]) -> web.StreamResponse:
@@ -115,8 +115,8 @@ class Loops:
     async def _ended(self, run_id: str) -> Run:
         return require_stopped(await self._runs.get(run_id))
 
-    def _attended(self, request: web.Request, run_id: str) -> AbstractAsyncContextManager[None]:
-        return attended(self._runs, run_id, cancels=cancels_on_disconnect(request))
+    def _attended(self, request: web.Request, run_id: str) -> Attended:
+        return Attended(self._runs, run_id, cancels=cancels_on_disconnect(request))
 
     # --- which run --------------------------------------------------------------------------------------------------
 
