@@ -162,7 +162,7 @@ class Server:
         return None
 
     async def _connect(self) -> Connection:
-        host, port = self._url.raw_host, self._url.port
+        host, port = self._url.raw_host or "", self._url.port or 0
         try:
             async with asyncio.timeout(self._patience.connect_seconds):
                 _, connection = await self._loop.create_connection(
@@ -304,7 +304,7 @@ class Response:
         self._until = began + patience.total_seconds
         self._heard = self._loop.time()
         self._unsent_bytes = 0
-        self._watch = self._loop.call_later(min(patience.silence_seconds, patience.total_seconds), self._look)
+        self._watch = loop.call_at(min(self._heard + patience.silence_seconds, self._until), self._look)
 
     @property
     def content_type(self) -> str:
