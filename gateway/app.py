@@ -52,6 +52,7 @@ from gateway.edge.run_routes import RunRoutes
 from gateway.edge.stats_routes import StatsRoutes
 from gateway.edge.system_routes import SystemRoutes
 from gateway.metrics import Metrics
+from gateway.service.afterwards import Afterwards
 from gateway.service.agents import CONVERSATION, Agents
 from gateway.service.changes import Changes
 from gateway.service.feed import Feed
@@ -137,7 +138,7 @@ async def assembled(
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(feed, changes, metrics, *([traces] if traces else [])),
+            observers=(Afterwards((feed, changes, metrics, *([traces] if traces else []))),),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(

@@ -112,7 +112,7 @@ class Runs:
             if run_id in self._drivers:
                 raise WrongState(f"run {run_id} has begun already.")
             driver = self._drive(Recorder.of_new(run_id, first, key, self._ports))
-            return await begun(driver)
+            return await asyncio.shield(driver.beginning)
 
     async def judge(
         self, run_id: str, call_id: str, *, approved: bool, reason: str | None, seen_hash: str | None
@@ -366,17 +366,6 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
-
-
-async def begun(driver: Driver) -> Run:
-    """The run once it is written that it has begun. Who gives up meanwhile goes no sooner: they hold the lock behind
-    which others ask whether there is such a run."""
-    try:
-        return await asyncio.shield(driver.beginning)
-    except asyncio.CancelledError:
-        with suppress(Exception):
-            await asyncio.shield(driver.beginning)
-        raise
 
 
 async def all_done(futures: Iterable[asyncio.Future[Any]], seconds: float) -> None:

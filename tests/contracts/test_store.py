@@ -359,6 +359,33 @@ async def test_running_runs_are_listed_oldest_first_and_leave_the_list_when_they
     assert await full.running() == running[1:]
 
 
+async def test_the_row_of_a_run_follows_it_through_stops_and_going_on(store: Store) -> None:
+    """Whatever of a row an adapter writes: each status, with what belongs to it, as it was given last."""
+    stopped = {"status": Status.INTERRUPTED, "reason": "approval"}
+    story = [{}, {}, {}, stopped, {}, {}, {"status": Status.COMPLETED}]
+
+    for number, fields in enumerate(story):
+        now = NOON + timedelta(seconds=number)
+        figures = {"turns": number, "tool_runs": 2 * number, "cost_usd": Decimal(number) / 1000, "updated_at": now}
+        expected = entry(**figures, unconfirmed_cost_usd=Decimal(number) / 100, delegated_cost_usd=Decimal(1), **fields)
+        await store.append(records("r1", number + 1), expected)
+
+        assert await everything(store) == [expected]
+        assert await store.running() == (["r1"] if expected.status is Status.RUNNING else [])
+
+
+async def test_a_stop_that_nobody_waited_for_is_not_forgotten_when_the_run_goes_on(store: Store) -> None:
+    await store.append(records("r1", 1), entry())
+    left = asyncio.create_task(store.append(records("r1", 2), entry(status=Status.INTERRUPTED, reason="cancelled")))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+
+    await store.append(records("r1", 3), entry(turns=1))
+
+    assert await everything(store) == [entry(turns=1)]
+
+
 # --- answers --------------------------------------------------------------------------------------------------------
 
 

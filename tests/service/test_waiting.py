@@ -13,6 +13,7 @@ from gateway.adapters.providers.openai import OpenAIModel
 from gateway.adapters.providers.requests import BYTES_MAX, RUNS_MAX
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.metrics import Metrics
+from gateway.service.afterwards import Afterwards
 from gateway.service.feed import Feed
 from gateway.service.runs import Runs
 from tests.serving import Gateway, Serve
@@ -65,8 +66,10 @@ async def test_runs_that_wait_cost_their_rows_and_nothing_else(gateway: Gateway,
     gc.collect()
 
     [runs] = made
-    [feed] = (observer for observer in runs._ports.observers if isinstance(observer, Feed))
-    [metrics] = (observer for observer in runs._ports.observers if isinstance(observer, Metrics))
+    [afterwards] = runs._ports.observers
+    assert isinstance(afterwards, Afterwards)
+    [feed] = (observer for observer in afterwards._observers if isinstance(observer, Feed))
+    [metrics] = (observer for observer in afterwards._observers if isinstance(observer, Metrics))
     model = runs._ports.model
     assert runs.active == 0
     assert (len(runs._drivers), len(runs._locks), len(runs._rejoining), runs._promised) == (0, 0, 0, 0)

@@ -46,6 +46,19 @@ def row_of(entry: Entry) -> Row:
     )
 
 
+def figures_of(entry: Entry) -> Row:
+    """What changes of a run while it goes on."""
+    return (
+        entry.turns,
+        entry.tool_runs,
+        str(entry.cost_usd),
+        str(entry.unconfirmed_cost_usd),
+        str(entry.delegated_cost_usd),
+        microseconds(entry.updated_at),
+        entry.id,
+    )
+
+
 def entry_from(row: Row) -> Entry:
     (
         id_,

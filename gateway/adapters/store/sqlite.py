@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
-from gateway.adapters.store.rows import Row, entry_from, group_from, row_of, says
+from gateway.adapters.store.rows import Row, entry_from, figures_of, group_from, row_of, says
 from gateway.adapters.store.statements import named_statements, sql_folder
 from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
 from gateway.core.errors import Unavailable, WrongState
@@ -35,10 +35,12 @@ SEARCHED_MAX = 10_000
 
 
 class Append(NamedTuple):
-    """Events of one run, its index row if that changes, and the idempotency key that it begins with."""
+    """Events of one run, its index row or only the figures in it if that changes, and the idempotency key that it
+    begins with."""
 
     events: list[Row]
     row: Row | None
+    figures: Row | None
     claim: Row | None
 
 
@@ -65,6 +67,8 @@ class SqliteStore:
         self._reading = opened.reading
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._closed = False
+        self._going_on: set[str] = set()
+        """Runs whose rows are known to say `running`: nobody else writes them."""
 
     @classmethod
     async def open(cls, path: Path | str, *, durability: Durability = "process") -> Self:
@@ -107,9 +111,22 @@ class SqliteStore:
         """As the port says. A caller that is cancelled while it waits does not know whether the records are in: they
         are all in or all out. Shield the call where that matters."""
         events = [(record.run_id, record.seq, record.body) for record in records]
-        row = None if entry is None else row_of(entry)
+        row, figures = self._row_of(entry)
         claim = key and (key.key, key.fingerprint, records[0].run_id, time.time_ns() // 1000)
-        await self._writer.write(Append(events, row, claim))
+        await self._writer.write(Append(events, row, figures, claim))
+        if entry is not None and entry.status is Status.RUNNING:
+            self._going_on.add(entry.id)
+
+    def _row_of(self, entry: Entry | None) -> tuple[Row | None, Row | None]:
+        """The whole row, or only the figures of one that is known to say `running`. One that will say something else is
+        forgotten before it does: whether a write that nobody waits for any more was made is not known."""
+        if entry is None:
+            return None, None
+        if entry.status is not Status.RUNNING:
+            self._going_on.discard(entry.id)
+        elif entry.id in self._going_on:
+            return None, figures_of(entry)
+        return row_of(entry), None
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         rows = await self._select("read_events", (run_id, after, NO_LIMIT if limit is None else limit))
@@ -179,6 +196,8 @@ class SqliteStore:
         try:
             if rows := [work.row for work in appends if work.row is not None]:
                 connection.executemany(self._sql["upsert_run"], rows)
+            if figures := [work.figures for work in appends if work.figures is not None]:
+                connection.executemany(self._sql["go_on_with_run"], figures)
             if claims := [work.claim for work in appends if work.claim is not None]:
                 connection.executemany(self._sql["claim_key"], claims)
             connection.executemany(self._sql["append_event"], [event for work in appends for event in work.events])

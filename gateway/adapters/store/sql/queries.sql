@@ -44,6 +44,13 @@ ON CONFLICT (id) DO UPDATE SET
   delegated_cost_usd = excluded.delegated_cost_usd,
   updated_at = excluded.updated_at;
 
+-- name: go_on_with_run
+-- What changes of a run that was running and still is. To set its status, even to what it is, would write the index of
+-- those that are running anew.
+UPDATE runs SET
+  turns = ?, tool_runs = ?, cost_usd = ?, unconfirmed_cost_usd = ?, delegated_cost_usd = ?, updated_at = ?
+WHERE id = ?;
+
 -- name: claim_key
 INSERT INTO keys (key, fingerprint, run_id, created_at) VALUES (?, ?, ?, ?);
 

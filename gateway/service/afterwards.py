@@ -1,0 +1,42 @@
+"""Observers that are told a moment later, when the event loop comes round: the request that follows upon a record goes
+out first, and while the provider is at work there is time to tell. Nobody sees the difference, since whoever asks is
+served by the event loop too, behind this."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gateway.core.events import Event
+from gateway.core.ports import Record
+from gateway.core.run import Run
+from gateway.service.ports import Observer
+
+
+class Afterwards:
+    """An Observer in front of others. Each is told everything in the order in which it happened."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+        self._untold: list[tuple[Run, Event, Record]] = []
+
+    def recorded(self, run: Run, event: Event, record: Record) -> None:
+        if not self._untold:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._untold.append((run, event, record))
+
+    def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
+        self._tell()
+        for observer in self._observers:
+            observer.attempted(run, outcome, again=again)
+
+    def said(self, run: Run, text: str) -> None:
+        self._tell()
+        for observer in self._observers:
+            observer.said(run, text)
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for observer in self._observers:
+            for happened in untold:
+                observer.recorded(*happened)
