@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from gateway.adapters.providers.connections import HttpError, NotConnected
+from gateway.adapters.providers.exchange import HttpError, NotConnected
 from gateway.adapters.providers.wire import Problem, problem_of, tidy
 from gateway.core.errors import ProviderError, ProviderRefused, ProviderUnavailable
 

@@ -12,7 +12,8 @@ from contextlib import closing
 
 from gateway.adapters.providers import failures
 from gateway.adapters.providers.attempts import wait_seconds
-from gateway.adapters.providers.connections import HttpError, Response, Server, header_lines
+from gateway.adapters.providers.connections import Server, header_lines
+from gateway.adapters.providers.exchange import HttpError, Response
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.openai import beginning, make_headers, read_at_most
 from gateway.adapters.providers.passing import PassingStream, Seen, look_at_plain

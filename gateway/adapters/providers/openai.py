@@ -18,7 +18,8 @@ from yarl import URL
 from gateway.adapters.providers import failures, wire
 from gateway.adapters.providers.assembling import Assembling, SseReply, plain_reply
 from gateway.adapters.providers.attempts import wait_seconds
-from gateway.adapters.providers.connections import HttpError, Response, Server, header_lines
+from gateway.adapters.providers.connections import Server, header_lines
+from gateway.adapters.providers.exchange import HttpError, Response
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings

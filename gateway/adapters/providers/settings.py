@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.adapters.providers.connections import Patience
+from gateway.adapters.providers.exchange import Patience
 from gateway.core.run import RUN_FIELDS
 
 MASK = "***"

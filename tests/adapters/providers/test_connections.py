@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.adapters.providers import connections
-from gateway.adapters.providers.connections import (
+from gateway.adapters.providers.connections import Server, header_lines
+from gateway.adapters.providers.exchange import (
+    READ_AHEAD_BYTES,
     Dropped,
     Malformed,
     NotConnected,
     Patience,
     Response,
-    Server,
     TooSlow,
-    header_lines,
 )
 
 Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -293,7 +293,7 @@ async def test_few_bytes_that_become_very_many_come_a_little_at_a_time() -> None
         with closing(await server.post("ask", b"", b"{}")) as response:
             assert response.content_length is None
             async for piece in response.pieces():
-                assert 0 < len(piece) <= connections.READ_AHEAD_BYTES
+                assert 0 < len(piece) <= READ_AHEAD_BYTES
                 break
 
 
@@ -324,7 +324,7 @@ async def test_a_body_may_take_longer_than_the_longest_silence() -> None:
 
 
 async def test_a_reader_that_takes_its_time_is_no_silence_of_the_servers() -> None:
-    size = 8 * connections.READ_AHEAD_BYTES
+    size = 8 * READ_AHEAD_BYTES
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
 
     async with connected(Peer(says(head + bytes(size))), silence_seconds=0.1) as server:

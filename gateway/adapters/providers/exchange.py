@@ -1,0 +1,299 @@
+"""One exchange of HTTP/1.1: what a server answers to one request, as it comes; parsed by llhttp, through httptools.
+Knows its transport, and nothing of connections that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+import httptools
+from msgspec import Struct
+from multidict import CIMultiDict
+
+HEAD_BYTES_MAX = 64 * 1024
+READ_AHEAD_BYTES = 256 * 1024
+"""What is kept of a body that is not read, and what is decompressed at a time."""
+
+INFLATED = frozenset({"gzip", "x-gzip", "deflate"})
+GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+Ended = Callable[[bool], None]
+"""Told once when the exchange is over, and whether its connection can be used again."""
+
+
+class HttpError(Exception):
+    """Why there is no response, or not a whole one, in words.
+
+    HttpError
+    ├── NotConnected    nothing was sent
+    ├── TooSlow         the time ran out, or nothing came for too long
+    ├── Dropped         the connection ended before the response did
+    └── Malformed       what came is no response
+    """
+
+
+class NotConnected(HttpError):
+    pass
+
+
+class TooSlow(HttpError):
+    pass
+
+
+class Dropped(HttpError):
+    pass
+
+
+class Malformed(HttpError):
+    pass
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long is waited: for a connection, for the next bytes of a response, and for all of it."""
+
+    connect_seconds: float
+    silence_seconds: float
+    total_seconds: float
+
+
+class Response:
+    """What the server answers. Whatever ends it early closes the connection: none is kept that is half read."""
+
+    __slots__ = (
+        "_begun",
+        "_complete",
+        "_ended",
+        "_error",
+        "_head_bytes",
+        "_heard",
+        "_keep_alive",
+        "_loop",
+        "_news",
+        "_parser",
+        "_patience",
+        "_paused",
+        "_pieces",
+        "_transport",
+        "_unread_bytes",
+        "_unsent_bytes",
+        "_until",
+        "_until_cut",
+        "_watch",
+        "headers",
+        "status",
+    )
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        patience: Patience,
+        *,
+        began: float,
+        ended: Ended,
+    ) -> None:
+        self.status = 0
+        self.headers: CIMultiDict[str] = CIMultiDict()
+        self._ended = ended
+        self._transport = transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
+        self._begun = False
+        self._until_cut = False
+        self._complete = False
+        self._keep_alive = False
+        self._error: HttpError | None = None
+        self._pieces: list[bytes] = []
+        self._unread_bytes = 0
+        self._paused = False
+        self._news: asyncio.Future[None] | None = None
+        self._loop = loop
+        self._patience = patience
+        self._until = began + patience.total_seconds
+        self._heard = self._loop.time()
+        self._unsent_bytes = 0
+        self._watch = loop.call_at(min(self._heard + patience.silence_seconds, self._until), self._look)
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    @property
+    def content_length(self) -> int | None:
+        """The bytes that are to come, where they are known beforehand; compressed ones will grow."""
+        length = self.headers.get("Content-Length", "")
+        return int(length) if length.isdecimal() and "Content-Encoding" not in self.headers else None
+
+    async def begin(self) -> None:
+        """Return when status and headers are here. Raises HttpError."""
+        while not self._begun:
+            await self._more()
+
+    def whole(self) -> bytes | None:
+        """What is left of the body, if all of it is here and as it was sent, as short ones nearly always are."""
+        return self._taken() if self._complete and "Content-Encoding" not in self.headers else None
+
+    async def read(self) -> bytes:
+        """What is left of the body. Raises HttpError."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes. Raises HttpError behind what came before it."""
+        inflating = self._inflating()
+        while True:
+            if self._pieces:
+                for piece in (self._taken(),) if inflating is None else inflated(inflating, self._taken()):
+                    yield piece
+            elif self._complete:
+                if inflating is not None and not inflating.eof:
+                    raise Malformed("its compressed body is cut off")
+                return
+            else:
+                await self._more()
+
+    def close(self) -> None:
+        """Nobody reads any more. What is half read is cut off: the server need not go on."""
+        self._fail(Dropped("the response was closed"))
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _more(self) -> None:
+        """Something came. Raises the error that ended it instead."""
+        if self._error is not None:
+            raise self._error
+        self._news = self._loop.create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _taken(self) -> bytes:
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread_bytes = 0
+        if self._paused and not self._complete and self._error is None:
+            self._paused = False
+            self._heard = self._loop.time()
+            self._transport.resume_reading()
+        return data
+
+    def _inflating(self) -> Any:
+        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding in INFLATED:
+            return zlib.decompressobj(GZIP_OR_ZLIB)
+        if encoding not in ("identity", ""):
+            self.close()
+            raise Malformed(f"it is compressed as {encoding}, which was not asked for")
+        return None
+
+    # --- called by the connection -----------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._broken(error)
+            return
+        if self._complete:
+            self._end(usable=self._keep_alive)
+        elif self._begun:
+            self._hold_back()
+        else:
+            self._bound_head(len(data))
+        self._tell()
+
+    def _broken(self, error: Exception) -> None:
+        """What came is no HTTP; or it goes on behind its end, which is not for us."""
+        if self._complete:
+            self._end(usable=False)
+            self._tell()
+        else:
+            self._fail(Malformed(f"what came is not HTTP/1.1: {error}"))
+
+    def _hold_back(self) -> None:
+        if self._unread_bytes > READ_AHEAD_BYTES and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _bound_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self._fail(Malformed(f"its headers have more than {HEAD_BYTES_MAX} bytes"))
+
+    def cut(self, *, clean: bool) -> None:
+        """The connection is gone. A body of no known length ends so."""
+        if clean and self._begun and self._until_cut:
+            self._complete = True
+            self._end(usable=False)
+            self._tell()
+        else:
+            self._fail(Dropped(f"the connection dropped {'in the middle of' if self._begun else 'before'} it"))
+
+    def _look(self) -> None:
+        """At the time: the clock is looked at now and then, and not wound up anew with everything that comes."""
+        now = self._loop.time()
+        unsent = self._transport.get_write_buffer_size()
+        if self._paused or unsent != self._unsent_bytes:  # it waits for us; it takes what we send
+            self._heard = now
+        self._unsent_bytes = unsent
+        due = min(self._heard + self._patience.silence_seconds, self._until)
+        if now < due:
+            self._watch = self._loop.call_at(due, self._look)
+        else:
+            self._fail(TooSlow("the time ran out" if now >= self._until else "nothing came for too long"))
+
+    def _end(self, *, usable: bool) -> None:
+        self._watch.cancel()
+        self._ended(usable)
+
+    def _fail(self, error: HttpError) -> None:
+        if not self._complete and self._error is None:
+            self._error = error
+            self._end(usable=False)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # --- called by the parser ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise ValueError("there is one response to one request")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._begun:  # else it is behind a body in chunks
+            self.headers.add(name.decode("latin-1"), value.decode(errors="surrogateescape"))
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:  # an interim response: the real one follows
+            self.headers.clear()
+            return
+        self._begun = True
+        chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+        self._until_cut = not chunked and "Content-Length" not in self.headers
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+        self._unread_bytes += len(body)
+
+    def on_message_complete(self) -> None:
+        self._complete = self._begun
+        self._keep_alive = self._parser.should_keep_alive()
+
+
+def inflated(inflating: Any, data: bytes) -> Iterator[bytes]:
+    """A little at a time: few bytes may become very many."""
+    while data and not inflating.eof:
+        try:
+            piece = inflating.decompress(data, READ_AHEAD_BYTES)
+        except zlib.error as error:
+            raise Malformed(f"it is not compressed as it says: {error}") from error
+        if piece:
+            yield piece
+        data = inflating.unconsumed_tail
