@@ -3,7 +3,6 @@ nothing of headers or bodies, so that no secret gets there."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
@@ -29,7 +28,7 @@ async def logged(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         ms = round((time.perf_counter() - began) * 1000, 1)
         # behind the answer, which need not wait for it
-        asyncio.get_running_loop().call_soon(write_line, request, response, ms)
+        request.task.get_loop().call_soon(write_line, request, response, ms)
 
 
 def write_line(request: web.Request, response: web.StreamResponse | None, ms: float) -> None:

@@ -17,12 +17,13 @@ class Afterwards:
     """An Observer in front of others. Each is told everything in the order in which it happened."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
+        self._loop = asyncio.get_running_loop()
         self._observers = observers
         self._untold: list[tuple[Run, Event, Record]] = []
 
     def recorded(self, run: Run, event: Event, record: Record) -> None:
         if not self._untold:
-            asyncio.get_running_loop().call_soon(self._tell)
+            self._loop.call_soon(self._tell)
         self._untold.append((run, event, record))
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:

@@ -34,11 +34,11 @@ class Driver:
         self._stop: Stop | None = None
         self._draining = False
         self._interruptible = False
-        self.beginning: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._drive(), name=f"run {recorder.run.id}")
+        self.beginning: asyncio.Future[Run] = self.task.get_loop().create_future()
         """The run as it began, once that is written, or what the log raised: then there is neither run nor driver."""
         if not recorder.is_behind:
             self.beginning.set_result(recorder.run)
-        self.task = asyncio.create_task(self._drive(), name=f"run {recorder.run.id}")
 
     @property
     def has_begun(self) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
@@ -81,12 +82,11 @@ class Runs:
     async def wait(self, run_id: str, seconds: float | None) -> Run:
         """The run once it has stopped, or as it is when the time is up. One that is still to be taken up after a crash
         is waited for like any other."""
-        loop = asyncio.get_running_loop()
-        until = None if seconds is None else loop.time() + seconds
+        until = None if seconds is None else time.monotonic() + seconds
         while True:
             news = self._news  # as it is before the look: what comes during it is not missed
             run = await self.get(run_id)
-            left = None if until is None else until - loop.time()
+            left = None if until is None else until - time.monotonic()
             if run.status is not Status.RUNNING or self._closing or (left is not None and left <= 0):
                 return run
             driver = self._drivers.get(run_id)

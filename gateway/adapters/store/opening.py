@@ -87,7 +87,6 @@ def connect(database: str) -> sqlite3.Connection:
 def prepare(path: Path, connection: sqlite3.Connection, durability: Durability, sql: Mapping[str, str]) -> None:
     """Make sure that the file is ours to write, and up to date."""
     refuse_foreign(path, connection, sql)
-    connection.execute(sql["small_pages"])
     if connection.execute(sql["write_ahead"]).fetchone()[0] != "wal":
         raise Unavailable(f"The store {path} cannot be used: its file system does not support write-ahead logging.")
     connection.executescript(sql["prepare"])

@@ -1,7 +1,7 @@
 """One folder of files, out of which no path leads. Every way out gets words: the model can act on them.
 
-Only the folder's own regular files can be used: no subfolders, no links. So a path is one name, and that name is looked
-up relative to the open folder: nothing that is swapped meanwhile can make it mean a file elsewhere.
+Only the folder's own regular files can be used: no subfolders, no links. So a path is one name, which is looked up in
+the folder and never followed: nothing that takes a file's place meanwhile can make it mean one elsewhere.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ class Folder:
 
     def read(self, path: str) -> str:
         name = name_in_folder(path)
-        with self._opened(path) as folder:
+        with refusals_in_words(path):
             try:
-                _require_regular(os.lstat(name, dir_fd=folder), name)
-                descriptor = os.open(name, _READ, dir_fd=folder)
+                where = f"{self._path}/{name}"
+                _require_regular(os.lstat(where), name)
+                descriptor = os.open(where, _READ)
             except FileNotFoundError:
+                os.lstat(self._path)
                 raise ToolFailed(f"no such file: {path}. {HINT}") from None
             try:
                 found = os.fstat(descriptor)
@@ -110,19 +112,26 @@ class Folder:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        """The folder, open. What the operating system refuses is said in words that name what was asked for."""
-        try:
+        """The folder, open, for what takes more than one step in it."""
+        with refusals_in_words(path):
             folder = os.open(self._path, _FOLDER)
             try:
                 yield folder
             finally:
                 os.close(folder)
-        except PermissionError as error:
-            raise ToolFailed(f"permission denied: {path}", permanent=True) from error
-        except FileNotFoundError as error:
-            raise ToolFailed("the directory of the files does not exist.", permanent=True) from error
-        except OSError as error:
-            raise ToolFailed(f"{path} cannot be used: {error.strerror}. {HINT}") from error
+
+
+@contextmanager
+def refusals_in_words(path: str) -> Iterator[None]:
+    """What the operating system refuses, in words that name what was asked for."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ToolFailed(f"permission denied: {path}", permanent=True) from error
+    except FileNotFoundError as error:
+        raise ToolFailed("the directory of the files does not exist.", permanent=True) from error
+    except OSError as error:
+        raise ToolFailed(f"{path} cannot be used: {error.strerror}. {HINT}") from error
 
 
 def name_in_folder(path: str) -> str:

@@ -371,7 +371,7 @@ async def test_a_damaged_file_is_said_in_words(path: Path) -> None:
         for n in range(100):
             await store.append([Record(f"r{n}", 1, b"x" * 1000)], entry(f"r{n}"))
     content = bytearray(path.read_bytes())
-    content[len(content) // 2 :] = b"\xff" * (len(content) - len(content) // 2)
+    content[4096 * 3 :] = b"\xff" * (len(content) - 4096 * 3)
     path.write_bytes(content)
 
     async with await SqliteStore.open(path) as store:

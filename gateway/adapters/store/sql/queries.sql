@@ -3,10 +3,6 @@
 PRAGMA foreign_keys = ON;
 PRAGMA journal_size_limit = 67108864;
 
--- name: small_pages
--- Of a new file: a commit writes the pages that it has touched, whole, and in each of them it has changed a row or two.
-PRAGMA page_size = 2048;
-
 -- name: write_ahead
 PRAGMA journal_mode = WAL;
 
