@@ -138,7 +138,7 @@ async def assembled(
             model=model,
             toolbox=LocalToolbox(tools),
             clock=utc_now,
-            observers=(Afterwards((feed, changes, metrics, *([traces] if traces else []))),),
+            observers=(*([traces] if traces else []), Afterwards((feed, changes, metrics))),
             rules=(*RULES, predicates(own_rules)),
         )
         catalogue = Agents(

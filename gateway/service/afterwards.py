@@ -1,6 +1,6 @@
 """Observers that are told a moment later, when the event loop comes round: the request that follows upon a record goes
-out first, and while the provider is at work there is time to tell. Nobody sees the difference, since whoever asks is
-served by the event loop too, behind this."""
+out first, and while the provider is at work there is time to tell. Whoever asks sees no difference, since the loop
+serves them behind this. Not for an observer on which the request itself depends, as it does on tracing."""
 
 from __future__ import annotations
 
