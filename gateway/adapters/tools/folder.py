@@ -24,6 +24,8 @@ PATH_BYTES_MAX = 4096
 ENTRIES_MAX = 5000
 """What a list looks at: some 4 ms, for which everything else in the process waits."""
 
+READ_BYTES_MIN = 4095
+
 # A FIFO is opened without waiting for its other end; a link that took a file's place is not followed.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -54,7 +56,7 @@ class Folder:
 
     def listing(self, entries_max: int = ENTRIES_MAX) -> Listing:
         """The regular files. A name that is not UTF-8 cannot be said in JSON, so it is left out."""
-        with self._opened("the directory") as folder, os.scandir(folder) as entries:
+        with refusals_in_words("the directory"), os.scandir(self._path) as entries:
             seen = islice(entries, entries_max)
             names = sorted(each.name for each in seen if each.is_file(follow_symlinks=False) and _sayable(each.name))
             return Listing(names, whole=next(entries, None) is None)
@@ -73,10 +75,9 @@ class Folder:
                 found = os.fstat(descriptor)
                 _require_regular(found, name)
                 data = _read_at_most(descriptor, self._file_bytes_max + 1, expected=found.st_size)
-                size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
-        return self._text(name, data, size)
+        return self._text(name, data, max(found.st_size, len(data)))
 
     def identity(self, path: str) -> str | None:
         """What tells a file from another one that takes its name later; None if there is none."""
@@ -161,10 +162,14 @@ def _require_regular(found: os.stat_result, name: str) -> None:
 
 
 def _read_at_most(descriptor: int, bytes_max: int, *, expected: int) -> bytes:
-    """To its end. What is asked for at a time is set aside at once, so it is not much more than is there."""
+    """To its end, which a file says by giving less than was asked for. What is asked for is set aside at once, so it is
+    not much more than is there."""
     data = b""
-    while len(data) < bytes_max and (more := os.read(descriptor, min(bytes_max - len(data), expected + 1))):
+    while (left := min(bytes_max - len(data), max(expected, READ_BYTES_MIN) + 1)) > 0:
+        more = os.read(descriptor, left)
         data += more
+        if len(more) < left:
+            break
     return data
 
 
