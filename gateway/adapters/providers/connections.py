@@ -172,8 +172,10 @@ class Connection(asyncio.Protocol):
         return response
 
     def _end(self, usable: bool) -> None:
+        """A server that answers before it has read the request may never read it: then nothing follows it."""
         self._response = None
-        self._server.take_back(self, usable=usable and self.is_open)
+        all_sent = not self._transport.get_write_buffer_size()
+        self._server.take_back(self, usable=usable and self.is_open and all_sent)
 
     def close(self) -> None:
         self.is_open = False

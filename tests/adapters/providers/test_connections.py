@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from itertools import pairwise
 
 import pytest
@@ -392,6 +392,33 @@ async def test_a_response_that_is_closed_half_read_takes_its_connection_with_it(
         assert await body_of(server) == b"ok"
 
     assert peer.connections == 2
+
+
+async def test_an_answer_to_a_request_that_has_not_gone_out_yet_is_read_and_nothing_follows_the_request() -> None:
+    connections = 0
+
+    async def answers_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+        with suppress(ConnectionError):  # the client hangs up; until then, what it sends is not read
+            await writer.drain()
+            await asyncio.wait_for(hung_up.wait(), 2)
+        writer.close()
+
+    hung_up = asyncio.Event()
+    listening = await asyncio.start_server(answers_at_once, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    patience = Patience(connect_seconds=2, silence_seconds=2, total_seconds=5)
+    async with listening, Server(f"http://127.0.0.1:{port}", patience, connections_max=1) as server:
+        for _ in range(2):
+            with closing(await server.post("ask", b"", bytes(50_000_000))) as response:
+                assert (response.status, await response.read()) == (413, b"no")
+        hung_up.set()
+        await asyncio.sleep(0.05)
+
+    assert connections == 2
 
 
 async def test_a_server_that_hung_up_meanwhile_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:

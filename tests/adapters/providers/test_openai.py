@@ -57,6 +57,22 @@ async def test_without_a_key_there_is_no_authorization(upstream: Any, ask: Any) 
     assert "Authorization" not in upstream.requests[0].headers
 
 
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [({}, "Basic bWU6cDp3"), ({"api_key": "sk-1"}, "Bearer sk-1"), ({"headers": {"authorization": "own"}}, "own")],
+)
+async def test_credentials_in_the_address_are_sent_where_nothing_else_is(
+    upstream: Any, open_model: Any, ask_model: Any, make_run: Any, settings: Any, sent: str
+) -> None:
+    upstream.will(upstream.says())
+
+    async with open_model(upstream.base_url.replace("http://", "http://me:p%3Aw@"), **settings) as model:
+        await ask_model(model, make_run())
+
+    assert upstream.requests[0].headers.getall("Authorization") == [sent]
+    assert "me" not in upstream.requests[0].headers["Host"]
+
+
 async def test_a_transcript_of_megabytes_is_sent_whole(upstream: Any, ask: Any, make_run: Any) -> None:
     upstream.will(upstream.error(503), upstream.says())
 
