@@ -98,8 +98,9 @@ async def test_after_kill_9_every_acknowledged_append_is_there_and_nothing_is_to
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(kill_after)]
         child.send_signal(signal.SIGKILL)
-        lines += child.stdout.read().splitlines()
-    acknowledged = {name: int(turn) for name, turn in (line.split() for line in lines if line.count(" ") == 1)}
+        lines += child.stdout.read().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]  # it may have died in the middle of one
+    acknowledged = {name: int(turn) for name, turn in map(str.split, whole)}
 
     async with await SqliteStore.open(path) as store:
         entries, _ = await store.page(status=None, agent=None, before=None, limit=100)
