@@ -92,7 +92,8 @@ class Runs:
             driver = self._drivers.get(run_id)
             if driver is None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), left)  # until another run is driven, or none will be any more
+                    async with asyncio.timeout(left):
+                        await news.wait()  # until another run is driven, or none will be any more
                 continue
             await asyncio.wait({driver.task}, timeout=left)
             if driver.run.status is not Status.RUNNING:

@@ -18,6 +18,7 @@ from gateway.core.events import VERSION, RunStarted
 from gateway.core.messages import User
 from gateway.core.pricing import Price
 from gateway.core.run import Limits, Policies, Run, Status
+from gateway.service.recorder import Recorder
 from gateway.service.runs import Runs
 
 
@@ -225,3 +226,16 @@ async def test_a_run_that_stops_while_somebody_looks_at_it_is_not_waited_for(
     monkeypatch.setattr(runs, "get", slowly)
 
     assert await asyncio.wait_for(runs.wait("r", None), 5) == done
+
+
+async def test_who_goes_away_in_the_turn_in_which_another_run_begins_is_let_go(runs: Runs) -> None:
+    await Recorder.of_new("r", order(runs), None, runs._ports).write()  # of a process that died: nobody drives it
+    waiting = asyncio.create_task(runs.wait("r", 20))
+    await asyncio.sleep(0.05)
+
+    runs._tell_waiting()
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=2)
+
+    assert waiting.cancelled()
