@@ -78,6 +78,14 @@ class Replies(Struct, frozen=True):
     reasoning: Number
     seconds: Distribution
 
+    def count(self, used: e.Turn | Usage, cost_usd: Decimal, seconds: float) -> None:
+        self.cost.inc(float(cost_usd))
+        self.prompt.inc(used.prompt_tokens)
+        self.completion.inc(used.completion_tokens)
+        self.cached.inc(used.cached_tokens)
+        self.reasoning.inc(used.reasoning_tokens)
+        self.seconds.observe(seconds)
+
 
 class Metrics:
     """An Observer. Create one a process."""
@@ -202,13 +210,7 @@ class Metrics:
             progress.last_event = time.perf_counter()
 
     def _turn(self, run: Run, event: e.Turn) -> None:
-        counters = self.replies_of(run.agent, run.model)
-        counters.cost.inc(float(event.turn_cost_usd))
-        counters.prompt.inc(event.prompt_tokens)
-        counters.completion.inc(event.completion_tokens)
-        counters.cached.inc(event.cached_tokens)
-        counters.reasoning.inc(event.reasoning_tokens)
-        counters.seconds.observe(event.ms / 1000)
+        self.replies_of(run.agent, run.model).count(event, event.turn_cost_usd, event.ms / 1000)
         if event.fault is not None:
             self.budget_faults.labels().inc()
         if progress := self._progress.get(run.id):
@@ -251,10 +253,4 @@ class Proxied:
 
     def passed(self, model: str, outcome: str, usage: Usage, cost_usd: Decimal, seconds: float) -> None:
         self._requests[outcome].inc()
-        counters = self._metrics.replies_of(PROXY, model)
-        counters.cost.inc(float(cost_usd))
-        counters.prompt.inc(usage.prompt_tokens)
-        counters.completion.inc(usage.completion_tokens)
-        counters.cached.inc(usage.cached_tokens)
-        counters.reasoning.inc(usage.reasoning_tokens)
-        counters.seconds.observe(seconds)
+        self._metrics.replies_of(PROXY, model).count(usage, cost_usd, seconds)

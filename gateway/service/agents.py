@@ -22,8 +22,9 @@ from gateway.core.run import RUN_FIELDS, Limits, Policies, StopRules, ToolSpec
 from gateway.service.checking import check_schema
 
 CONVERSATION = "conversation"
-PRICES_MAX = 1024  # models whose price is remembered: clients name them
 """What metrics and lists call the agent of a run whose client has a loop of its own."""
+
+PRICES_MAX = 1024  # models whose price is remembered: clients name them
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
 

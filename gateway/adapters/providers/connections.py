@@ -45,6 +45,7 @@ class Server:
         self._tidying: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._closed = False
+        self._path = self._url.raw_path.rstrip("/").encode()
         self._fixed = header_lines({"Host": self._url.host_port_subcomponent or ""})
 
     async def __aenter__(self) -> Self:
@@ -63,16 +64,14 @@ class Server:
             self._tidying.cancel()
 
     async def get(self, path: str, headers: bytes) -> Response:
-        return await self._exchange(b"GET %b HTTP/1.1\r\n%b%b\r\n" % (self._target(path), self._fixed, headers), b"")
+        head = b"GET %b/%b HTTP/1.1\r\n%b%b\r\n"
+        return await self._exchange(head % (self._path, path.encode(), self._fixed, headers), b"")
 
     async def post(self, path: str, headers: bytes, body: bytes) -> Response:
         """The response as soon as its headers are here; whoever has it reads it to its end or closes it. `path` goes
         behind that of the URL, `headers` are what `header_lines` makes. Raises HttpError."""
-        head = b"POST %b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n"
-        return await self._exchange(head % (self._target(path), self._fixed, headers, len(body)), body)
-
-    def _target(self, path: str) -> bytes:
-        return f"{self._url.raw_path.rstrip('/')}/{path}".encode()
+        head = b"POST %b/%b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n"
+        return await self._exchange(head % (self._path, path.encode(), self._fixed, headers, len(body)), body)
 
     async def _exchange(self, head: bytes, body: bytes) -> Response:
         began = self._loop.time()

@@ -209,7 +209,6 @@ class Response:
         """What came is no HTTP; or it goes on behind its end, which is not for us."""
         if self._complete:
             self._end(usable=False)
-            self._tell()
         else:
             self._fail(Malformed(f"what came is not HTTP/1.1: {error}"))
 
@@ -228,7 +227,6 @@ class Response:
         if clean and self._begun and self._until_cut:
             self._complete = True
             self._end(usable=False)
-            self._tell()
         else:
             self._fail(Dropped(f"the connection dropped {'in the middle of' if self._begun else 'before'} it"))
 
@@ -248,12 +246,12 @@ class Response:
     def _end(self, *, usable: bool) -> None:
         self._watch.cancel()
         self._ended(usable)
+        self._tell()
 
     def _fail(self, error: HttpError) -> None:
         if not self._complete and self._error is None:
             self._error = error
             self._end(usable=False)
-            self._tell()
 
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():

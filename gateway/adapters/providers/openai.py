@@ -119,7 +119,7 @@ class OpenAIModel:
     def _numbered(self, run: Run, retry: int) -> bytes:
         """The headers of one attempt. What is configured goes before what the run brings."""
         given = {name: value for name, value in self._headers_of(run).items() if name not in self._headers}
-        return b"%bX-Attempt: %d\r\n%b" % (self._lines, retry, header_lines(given) if given else b"")
+        return self._lines + header_lines({"X-Attempt": str(retry), **given})
 
     async def _get(self, path: str) -> bytes:
         try:
@@ -191,10 +191,14 @@ def make_headers(settings: ProviderSettings) -> CIMultiDict[str]:
 
 
 def credentials_of(settings: ProviderSettings) -> str | None:
+    """The key; without one, what the address names before its `@`."""
+    if settings.api_key is not None:
+        return f"Bearer {settings.api_key}" if settings.api_key else None
     url = URL(settings.base_url)
-    if settings.api_key is None and url.user is not None:
-        return f"Basic {b64encode(f'{url.user}:{url.password or str()}'.encode()).decode()}"
-    return f"Bearer {settings.api_key}" if settings.api_key else None
+    if url.user is None:
+        return None
+    pair = f"{url.user}:{url.password or ''}"
+    return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 def _is_stream(response: Response, on_delta: OnDelta | None) -> bool:

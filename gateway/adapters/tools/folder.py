@@ -24,7 +24,7 @@ PATH_BYTES_MAX = 4096
 ENTRIES_MAX = 5000
 """What a list looks at: some 4 ms, for which everything else in the process waits."""
 
-READ_BYTES_MIN = 4095
+READ_BYTES_MIN = 4096  # at a time: a file may say that it is empty and grow meanwhile
 
 # A FIFO is opened without waiting for its other end; a link that took a file's place is not followed.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
@@ -69,7 +69,7 @@ class Folder:
                 _require_regular(os.lstat(where), name)
                 descriptor = os.open(where, _READ)
             except FileNotFoundError:
-                os.lstat(self._path)
+                os.lstat(self._path)  # raises if it is the folder that is missing
                 raise ToolFailed(f"no such file: {path}. {HINT}") from None
             try:
                 found = os.fstat(descriptor)
@@ -165,7 +165,7 @@ def _read_at_most(descriptor: int, bytes_max: int, *, expected: int) -> bytes:
     """To its end, which a file says by giving less than was asked for. What is asked for is set aside at once, so it is
     not much more than is there."""
     data = b""
-    while (left := min(bytes_max - len(data), max(expected, READ_BYTES_MIN) + 1)) > 0:
+    while (left := min(bytes_max - len(data), max(expected + 1, READ_BYTES_MIN))) > 0:
         more = os.read(descriptor, left)
         data += more
         if len(more) < left:
