@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from yarl import URL
 
@@ -20,6 +20,11 @@ from gateway.adapters.providers.exchange import NotConnected, Patience, Response
 
 KEPT_SECONDS = 15.0
 """How long an idle connection is kept: shorter than servers keep theirs, so that they seldom hang up first."""
+
+SENT_AHEAD_BYTES = 64 * 1024
+"""What the transport is given of a body before the server has taken what came before it."""
+
+NOTHING = memoryview(b"")
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
@@ -42,11 +47,11 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(connections_max)
         self._idle: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
         self._tidying: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._closed = False
         self._path = self._url.raw_path.rstrip("/").encode()
-        self._fixed = header_lines({"Host": self._url.host_port_subcomponent or ""})
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,21 +62,23 @@ class Server:
         self.close()
 
     def close(self) -> None:
+        """Nothing more is asked, and what is under way ends as dropped."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._idle.clear()
         if self._tidying is not None:
             self._tidying.cancel()
 
     async def get(self, path: str, headers: bytes) -> Response:
-        head = b"GET %b/%b HTTP/1.1\r\n%b%b\r\n"
-        return await self._exchange(head % (self._path, path.encode(), self._fixed, headers), b"")
+        head = b"GET %b/%b HTTP/1.1\r\n%b\r\n"
+        return await self._exchange(head % (self._path, path.encode(), headers), b"")
 
     async def post(self, path: str, headers: bytes, body: bytes) -> Response:
         """The response as soon as its headers are here; whoever has it reads it to its end or closes it. `path` goes
-        behind that of the URL, `headers` are what `header_lines` makes. Raises HttpError."""
-        head = b"POST %b/%b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n"
-        return await self._exchange(head % (self._path, path.encode(), self._fixed, headers, len(body)), body)
+        behind that of the URL, `headers` are what `header_lines` makes, with a Host. Raises HttpError."""
+        head = b"POST %b/%b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n"
+        return await self._exchange(head % (self._path, path.encode(), headers, len(body)), body)
 
     async def _exchange(self, head: bytes, body: bytes) -> Response:
         began = self._loop.time()
@@ -88,17 +95,22 @@ class Server:
 
     async def _connection(self, now: float) -> Connection:
         """One that is free, and whose place is taken until it comes back."""
-        if self._closed:
-            raise NotConnected("the connections are closed")
         if self._places.locked():
             await self._place(now + self._patience.total_seconds)
         else:
             await self._places.acquire()
         try:
-            return self._kept(now) or await self._connect()
+            self._require_open()
+            connection = self._kept(now) or await self._connect()
         except BaseException:
             self._places.release()
             raise
+        self._busy.add(connection)
+        return connection
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise NotConnected("the connections are closed")
 
     async def _place(self, until: float) -> None:
         try:
@@ -121,7 +133,7 @@ class Server:
         try:
             async with asyncio.timeout(self._patience.connect_seconds):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._loop), host, port, ssl=self._security()
+                    lambda: Connection(self, self._loop), host, port, **self._security(host)
                 )
         except TimeoutError:
             raise NotConnected(f"no connection to {host}:{port} in {self._patience.connect_seconds:g} s") from None
@@ -129,16 +141,23 @@ class Server:
             raise NotConnected(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
         except UnicodeError as error:
             raise NotConnected(f"cannot connect to {host}: it is no name of a server") from error
+        if self._closed:
+            connection.close()
+        self._require_open()
         return connection
 
-    def _security(self) -> ssl.SSLContext | None:
-        if self._url.scheme == "https" and self._tls is None:
+    def _security(self, host: str) -> dict[str, Any]:
+        """Certificates know no names with a dot behind them."""
+        if self._url.scheme != "https":
+            return {}
+        if self._tls is None:
             self._tls = ssl.create_default_context()
-        return self._tls
+        return {"ssl": self._tls, "server_hostname": host.rstrip(".")}
 
     def take_back(self, connection: Connection, *, usable: bool) -> None:
         """Called once for every exchange."""
         self._places.release()
+        self._busy.discard(connection)
         if not usable or self._closed:
             connection.close()
             return
@@ -162,18 +181,33 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._loop = loop
         self._response: Response | None = None
+        self._unsent = NOTHING
+        self._may_send = True
         self.idle_since = 0.0
         self.is_open = False
 
     def send(self, head: bytes, body: bytes, patience: Patience, began: float) -> Response:
         response = self._response = Response(self._transport, self._loop, patience, began=began, ended=self._end)
-        self._transport.writelines((head, body))
+        if len(body) <= SENT_AHEAD_BYTES:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head)
+            self._unsent = memoryview(body)
+            self._send_on()
         return response
+
+    def _send_on(self) -> None:
+        """As much as the server takes. What it has taken cannot be asked of a transport under TLS, which has always
+        sent everything; so a body is given in pieces."""
+        while self._unsent and self._may_send and self.is_open:
+            piece, self._unsent = self._unsent[:SENT_AHEAD_BYTES], self._unsent[SENT_AHEAD_BYTES:]
+            self._transport.write(piece)
 
     def _end(self, usable: bool) -> None:
         """A server that answers before it has read the request may never read it: then nothing follows it."""
+        all_sent = not self._unsent and not self._transport.get_write_buffer_size()
         self._response = None
-        all_sent = not self._transport.get_write_buffer_size()
+        self._unsent = NOTHING
         self._server.take_back(self, usable=usable and self.is_open and all_sent)
 
     def close(self) -> None:
@@ -183,6 +217,7 @@ class Connection(asyncio.Protocol):
     # --- called by the event loop -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.set_write_buffer_limits(high=SENT_AHEAD_BYTES)
         self._transport = transport
         self.is_open = True
 
@@ -191,6 +226,15 @@ class Connection(asyncio.Protocol):
             self.close()  # nothing was asked
         else:
             self._response.feed(data)
+
+    def pause_writing(self) -> None:
+        self._may_send = False
+
+    def resume_writing(self) -> None:
+        self._may_send = True
+        if self._response is not None:
+            self._response.hear()
+        self._send_on()
 
     def eof_received(self) -> None:
         self.is_open = False

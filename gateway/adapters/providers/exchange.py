@@ -13,11 +13,23 @@ from msgspec import Struct
 from multidict import CIMultiDict
 
 HEAD_BYTES_MAX = 64 * 1024
+"""Of what is no body, in a row: a head, or what stands behind a body in chunks."""
+
 READ_AHEAD_BYTES = 256 * 1024
 """What is kept of a body that is not read, and what is decompressed at a time."""
 
 INFLATED = frozenset({"gzip", "x-gzip", "deflate"})
 GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+BARE_DEFLATE = -zlib.MAX_WBITS
+GZIP_MAGIC = b"\x1f\x8b"
+
+LENIENT = {
+    "lenient_headers": True,
+    "lenient_optional_cr_before_lf": True,
+    "lenient_spaces_after_chunk_size": True,
+}
+"""What some servers say that is not quite HTTP, and that every client understands: folded headers and control bytes in
+them, bare line feeds, blanks behind the size of a chunk."""
 
 Ended = Callable[[bool], None]
 """Told once when the exchange is over, and whether its connection can be used again."""
@@ -68,6 +80,7 @@ class Response:
         "_error",
         "_head_bytes",
         "_heard",
+        "_inflating",
         "_keep_alive",
         "_loop",
         "_news",
@@ -77,7 +90,6 @@ class Response:
         "_pieces",
         "_transport",
         "_unread_bytes",
-        "_unsent_bytes",
         "_until",
         "_until_cut",
         "_watch",
@@ -99,6 +111,7 @@ class Response:
         self._ended = ended
         self._transport = transport
         self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(**LENIENT)
         self._head_bytes = 0
         self._begun = False
         self._until_cut = False
@@ -106,6 +119,7 @@ class Response:
         self._keep_alive = False
         self._error: HttpError | None = None
         self._pieces: list[bytes] = []
+        self._inflating: Inflating | None = None
         self._unread_bytes = 0
         self._paused = False
         self._news: asyncio.Future[None] | None = None
@@ -113,7 +127,6 @@ class Response:
         self._patience = patience
         self._until = began + patience.total_seconds
         self._heard = self._loop.time()
-        self._unsent_bytes = 0
         self._watch = loop.call_at(min(self._heard + patience.silence_seconds, self._until), self._look)
 
     @property
@@ -141,17 +154,23 @@ class Response:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes. Raises HttpError behind what came before it."""
-        inflating = self._inflating()
+        inflating = self._inflating = self._inflating or self._compressed()
         while True:
             if self._pieces:
-                for piece in (self._taken(),) if inflating is None else inflated(inflating, self._taken()):
+                for piece in (self._taken(),) if inflating is None else inflating.feed(self._taken()):
                     yield piece
             elif self._complete:
-                if inflating is not None and not inflating.eof:
-                    raise Malformed("its compressed body is cut off")
+                if inflating is not None:
+                    inflating.end()
                 return
             else:
                 await self._more()
+
+    async def skip(self) -> None:
+        """Let the rest of the body go by, unread. Raises HttpError."""
+        while not self._complete:
+            self._taken()
+            await self._more()
 
     def close(self) -> None:
         """Nobody reads any more. What is half read is cut off: the server need not go on."""
@@ -179,19 +198,24 @@ class Response:
             self._transport.resume_reading()
         return data
 
-    def _inflating(self) -> Any:
+    def _compressed(self) -> Inflating | None:
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding in INFLATED:
-            return zlib.decompressobj(GZIP_OR_ZLIB)
+            return Inflating()
         if encoding not in ("identity", ""):
             self.close()
-            raise Malformed(f"it is compressed as {encoding}, which was not asked for")
+            raise Malformed(f"it is compressed as {encoding}, which is not known here")
         return None
 
     # --- called by the connection -----------------------------------------------------------------------------------
 
-    def feed(self, data: bytes) -> None:
+    def hear(self) -> None:
+        """The server is there: it takes what is sent, or answers."""
         self._heard = self._loop.time()
+
+    def feed(self, data: bytes) -> None:
+        self.hear()
+        unread_before = self._unread_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -199,7 +223,8 @@ class Response:
             return
         if self._complete:
             self._end(usable=self._keep_alive)
-        elif self._begun:
+        elif self._unread_bytes > unread_before:
+            self._head_bytes = 0
             self._hold_back()
         else:
             self._bound_head(len(data))
@@ -233,10 +258,8 @@ class Response:
     def _look(self) -> None:
         """At the time: the clock is looked at now and then, and not wound up anew with everything that comes."""
         now = self._loop.time()
-        unsent = self._transport.get_write_buffer_size()
-        if self._paused or unsent != self._unsent_bytes:  # it waits for us; it takes what we send
+        if self._paused:  # it waits for us
             self._heard = now
-        self._unsent_bytes = unsent
         due = min(self._heard + self._patience.silence_seconds, self._until)
         if now < due:
             self._watch = self._loop.call_at(due, self._look)
@@ -265,7 +288,7 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._begun:  # else it is behind a body in chunks
-            self.headers.add(name.decode("latin-1"), value.decode(errors="surrogateescape"))
+            self.headers.add(name.decode("latin-1"), in_one_line(value.decode(errors="replace")))
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -285,13 +308,49 @@ class Response:
         self._keep_alive = self._parser.should_keep_alive()
 
 
-def inflated(inflating: Any, data: bytes) -> Iterator[bytes]:
-    """A little at a time: few bytes may become very many."""
-    while data and not inflating.eof:
-        try:
-            piece = inflating.decompress(data, READ_AHEAD_BYTES)
-        except zlib.error as error:
-            raise Malformed(f"it is not compressed as it says: {error}") from error
-        if piece:
-            yield piece
-        data = inflating.unconsumed_tail
+def in_one_line(value: str) -> str:
+    """A header may be passed on, or be told in words."""
+    return value if value.isprintable() else " ".join("".join([c if c.isprintable() else " " for c in value]).split())
+
+
+class Inflating:
+    """A compressed body as it was: gzip of one part or of several, zlib, or the bare deflate that some servers send in
+    its place. Nothing at all is an empty body."""
+
+    def __init__(self) -> None:
+        self._part: Any = None
+        self._kept = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """A little at a time: few bytes may become very many. What stands behind the end is no part of it. Raises
+        Malformed."""
+        data, self._kept = self._kept + data, b""
+        while data:
+            if self._part is None or self._part.eof:
+                if not self._begins(data):
+                    return
+                self._part = zlib.decompressobj(wrapping_of(data))
+            try:
+                piece = self._part.decompress(data, READ_AHEAD_BYTES)
+            except zlib.error as error:
+                raise Malformed(f"it is not compressed as it says: {error}") from error
+            if piece:
+                yield piece
+            data = self._part.unconsumed_tail or self._part.unused_data
+
+    def _begins(self, data: bytes) -> bool:
+        """Whether this is the first part, or another one of gzip. Of one byte that cannot be said yet."""
+        if self._part is not None and data == GZIP_MAGIC[:1]:
+            self._kept = data
+            return False
+        return self._part is None or data.startswith(GZIP_MAGIC)
+
+    def end(self) -> None:
+        """Raises Malformed if more should have come."""
+        if self._part is not None and not self._part.eof:
+            raise Malformed("its compressed body is cut off")
+
+
+def wrapping_of(data: bytes) -> int:
+    """What zlib is to expect, by the first byte: no bare deflate begins as gzip or zlib do."""
+    return GZIP_OR_ZLIB if data[0] == GZIP_MAGIC[0] or data[0] & 0x0F == zlib.DEFLATED else BARE_DEFLATE

@@ -176,8 +176,10 @@ class _Clock:
 
 
 def make_headers(settings: ProviderSettings) -> CIMultiDict[str]:
+    """What every request carries. What is configured goes before what is ours, a Host too."""
     headers = CIMultiDict(
         {
+            "Host": URL(settings.base_url).host_port_subcomponent or "",
             "Accept": "*/*",
             "Accept-Encoding": "gzip, deflate",
             "Content-Type": "application/json",
@@ -259,4 +261,4 @@ async def _drain(response: Response) -> None:
     """Let the end that follows [DONE] arrive, so that the connection can be used again; it is not waited for long."""
     with suppress(HttpError, TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS_MAX):
-            await response.read()
+            await response.skip()

@@ -8,10 +8,9 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 from yarl import URL
 
+from gateway.adapters.headers import MASK, masked, require_headers
 from gateway.adapters.providers.exchange import Patience
 from gateway.core.run import RUN_FIELDS
-
-MASK = "***"
 
 CAPS = ("max_completion_tokens", "max_tokens")
 """What endpoints call the cap on a reply's tokens; the older name comes last, as those that know both prefer the first.
@@ -50,13 +49,14 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in self.extra_body.keys() & CAPS:
             if type(cap := self.extra_body[name]) is not int or cap < 1:
                 raise ValueError(f"extra_body.{name} must be a whole number of at least 1, not {cap!r}")
+        require_headers(self.headers)
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("api_key has characters that no HTTP header can carry")
 
     def __repr__(self) -> str:
         """Without the key, and without the values of headers, which some providers take the key in."""
         key = None if self.api_key is None else MASK
-        return Struct.__repr__(replace(self, api_key=key, headers=dict.fromkeys(self.headers, MASK)))
+        return Struct.__repr__(replace(self, api_key=key, headers=masked(self.headers)))
 
     @property
     def patience(self) -> Patience:

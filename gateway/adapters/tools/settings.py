@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-MASK = "***"
+from gateway.adapters.headers import masked, require_headers
 
 
 class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="function"):
@@ -42,9 +42,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cacheable: bool = False
     timeout_seconds: Annotated[float, Meta(gt=0)] = 30.0
 
+    def __post_init__(self) -> None:
+        require_headers(self.headers)
+
     def __repr__(self) -> str:
         """Without the values of headers, which is where keys are."""
-        return Struct.__repr__(replace(self, headers=dict.fromkeys(self.headers, MASK)))
+        return Struct.__repr__(replace(self, headers=masked(self.headers)))
 
 
 ToolSettings = FunctionSettings | HttpSettings

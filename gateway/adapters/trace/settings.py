@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-MASK = "***"
+from gateway.adapters.headers import masked, require_headers
 
 
 class OtelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,6 +20,9 @@ class OtelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     export_timeout_seconds: Annotated[float, Meta(gt=0)] = 5.0
     queue_spans_max: Annotated[int, Meta(ge=16)] = 2048
 
+    def __post_init__(self) -> None:
+        require_headers(self.headers)
+
     def __repr__(self) -> str:
         """Headers carry the receiver's key."""
-        return Struct.__repr__(replace(self, headers=dict.fromkeys(self.headers, MASK)))
+        return Struct.__repr__(replace(self, headers=masked(self.headers)))

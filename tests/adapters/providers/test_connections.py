@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.adapters.providers import connections
 from gateway.adapters.providers.connections import Server, header_lines
 from gateway.adapters.providers.exchange import (
+    GZIP_OR_ZLIB,
+    HEAD_BYTES_MAX,
     READ_AHEAD_BYTES,
     Dropped,
+    Inflating,
     Malformed,
     NotConnected,
     Patience,
@@ -27,6 +34,7 @@ from gateway.adapters.providers.exchange import (
 
 Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
+HOST = b"Host: peer\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nfir\r\n2\r\nst\r\n0\r\nX-Behind: 1\r\n\r\n"
 
@@ -91,7 +99,7 @@ async def connected(
 
 
 async def body_of(server: Server, body: bytes = b"{}") -> bytes:
-    with closing(await server.post("ask", b"", body)) as response:
+    with closing(await server.post("ask", HOST, body)) as response:
         return await response.read()
 
 
@@ -103,12 +111,10 @@ async def test_a_request_is_one_head_and_its_body() -> None:
 
     async with connected(peer, path="/base/v1/") as server:
         await body_of(server, b'{"a":1}')
-        await (await server.get("models", header_lines({"X-One": "1"}))).read()
+        await (await server.get("models", header_lines({"Host": "a", "X-One": "1"}))).read()
 
-    assert peer.heads[0].startswith(b"POST /base/v1/ask HTTP/1.1\r\nHost: 127.0.0.1:")
-    assert peer.heads[0].endswith(b"Content-Length: 7\r\n\r\n")
-    assert peer.heads[1].startswith(b"GET /base/v1/models HTTP/1.1\r\n")
-    assert b"X-One: 1\r\n" in peer.heads[1]
+    assert peer.heads[0] == b"POST /base/v1/ask HTTP/1.1\r\nHost: peer\r\nContent-Length: 7\r\n\r\n"
+    assert peer.heads[1] == b"GET /base/v1/models HTTP/1.1\r\nHost: a\r\nX-One: 1\r\n\r\n"
     assert peer.bodies == [b'{"a":1}', b""]
 
 
@@ -252,9 +258,66 @@ async def test_a_connection_that_drops_is_an_error_and_what_came_before_it_is_re
 
 
 async def read_into(read: bytearray, server: Server) -> None:
-    with closing(await server.post("ask", b"", b"{}")) as response:
+    with closing(await server.post("ask", HOST, b"{}")) as response:
         async for piece in response.pieces():
             read += piece
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2  \r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-One: a\r\n b\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nX-One: a\x01b\r\nContent-Length: 2\r\n\r\nok",
+    ],
+    ids=["bare line feeds", "no reason", "blanks behind a size", "folded header", "control byte"],
+)
+async def test_what_is_not_quite_http_is_understood_as_other_clients_do(said: bytes) -> None:
+    peer = Peer(says(said))
+
+    async with connected(peer) as server:
+        for _ in range(2):
+            with closing(await server.post("ask", HOST, b"{}")) as response:
+                assert await response.read() == b"ok"
+                assert response.headers.get("X-One", "a b") == "a b"
+
+    assert peer.connections == 1
+
+
+async def test_a_header_that_is_no_text_can_still_be_told() -> None:
+    async with connected(Peer(says(b"HTTP/1.1 200 OK\r\nX-One: \xff\r\nContent-Length: 0\r\n\r\n"))) as server:
+        with closing(await server.post("ask", HOST, b"{}")) as response:
+            assert response.headers["X-One"] == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    "start", [b"0\r\nX-Behind: ", b"2;of="], ids=["a header behind the body", "what stands behind a size"]
+)
+async def test_what_is_no_body_is_not_read_for_ever(start: bytes) -> None:
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n" + start)
+        while True:
+            writer.write(b"x" * 1000)
+            await writer.drain()
+
+    async with connected(Peer(endless)) as server:
+        with pytest.raises(Malformed):
+            await body_of(server)
+
+
+async def test_a_long_stream_of_small_pieces_is_no_endless_head() -> None:
+    pieces = [piece for _ in range(HEAD_BYTES_MAX // 30) for piece in (b"2;" + b"x" * 30 + b"\r\n", b"ok\r\n")]
+
+    async def stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in (*pieces, b"0\r\n\r\n"):
+            writer.write(piece)
+            await asyncio.sleep(0)
+
+    async with connected(Peer(stream)) as server:
+        assert await body_of(server) == b"ok" * (len(pieces) // 2)
 
 
 # --- compressed -----------------------------------------------------------------------------------------------------
@@ -264,12 +327,72 @@ def compressed(encoding: bytes, body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n%b" % (encoding, len(body), body)
 
 
-@pytest.mark.parametrize(("encoding", "squeeze"), [(b"gzip", gzip.compress), (b"deflate", zlib.compress)])
-async def test_a_compressed_body_is_read_as_it_was(encoding: bytes, squeeze: Callable[[bytes], bytes]) -> None:
-    text = b"one two three " * 50_000
+def of_two_parts(body: bytes) -> bytes:
+    return gzip.compress(body[:100]) + gzip.compress(body[100:])
 
+
+def bare(body: bytes) -> bytes:
+    squeezing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return squeezing.compress(body) + squeezing.flush()
+
+
+def padded(body: bytes) -> bytes:
+    return gzip.compress(body) + bytes(7)
+
+
+SQUEEZED = pytest.mark.parametrize(
+    ("encoding", "squeeze"),
+    [
+        (b"gzip", gzip.compress),
+        (b"x-gzip", of_two_parts),
+        (b"gzip", padded),
+        (b"deflate", zlib.compress),
+        (b"deflate", bare),
+        (b"deflate", gzip.compress),
+    ],
+    ids=["gzip", "two parts", "padded", "zlib", "bare deflate", "gzip by another name"],
+)
+
+
+@SQUEEZED
+@pytest.mark.parametrize("text", [b"", b"{}", b"one two three " * 50_000], ids=["empty", "short", "long"])
+async def test_a_compressed_body_is_read_as_it_was(
+    encoding: bytes, squeeze: Callable[[bytes], bytes], text: bytes
+) -> None:
     async with connected(Peer(says(compressed(encoding, squeeze(text))))) as server:
         assert await body_of(server) == text
+
+
+@SQUEEZED
+def test_wherever_a_compressed_body_is_cut_it_is_the_same(encoding: bytes, squeeze: Callable[[bytes], bytes]) -> None:
+    body = bytes(range(256))
+    squeezed = squeeze(body)
+
+    for cut in range(len(squeezed) + 1):
+        inflating = Inflating()
+        assert b"".join([*inflating.feed(squeezed[:cut]), *inflating.feed(squeezed[cut:])]) == body
+        inflating.end()
+
+
+async def test_a_compressed_body_of_no_bytes_is_empty() -> None:
+    async with connected(Peer(says(compressed(b"gzip", b"")))) as server:
+        assert await body_of(server) == b""
+
+
+async def test_a_compressed_stream_that_is_not_read_to_its_end_leaves_its_connection_too() -> None:
+    squeezing = zlib.compressobj(wbits=GZIP_OR_ZLIB - 16)
+    first = squeezing.compress(b"data: [DONE]\n\n") + squeezing.flush(zlib.Z_SYNC_FLUSH)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (first, squeezing.flush())]
+    peer = Peer(says(head, *chunks, b"0\r\n\r\n"))
+
+    async with connected(peer) as server:
+        for _ in range(3):
+            with closing(await server.post("ask", HOST, b"{}")) as response:
+                assert await anext(response.pieces()) == b"data: [DONE]\n\n"
+                await response.skip()
+
+    assert peer.connections == 1
 
 
 @pytest.mark.parametrize(
@@ -277,7 +400,7 @@ async def test_a_compressed_body_is_read_as_it_was(encoding: bytes, squeeze: Cal
     [
         (b"gzip", b"no gzip", "not compressed as it says"),
         (b"gzip", gzip.compress(b"one two three")[:-4], "is cut off"),
-        (b"br", b"anything", "compressed as br, which was not asked for"),
+        (b"br", b"anything", "compressed as br, which is not known here"),
     ],
 )
 async def test_a_body_that_is_not_compressed_as_it_says_is_malformed(encoding: bytes, body: bytes, words: str) -> None:
@@ -290,7 +413,7 @@ async def test_few_bytes_that_become_very_many_come_a_little_at_a_time() -> None
     bomb = gzip.compress(bytes(200_000_000), compresslevel=9)
 
     async with connected(Peer(says(compressed(b"gzip", bomb)))) as server:
-        with closing(await server.post("ask", b"", b"{}")) as response:
+        with closing(await server.post("ask", HOST, b"{}")) as response:
             assert response.content_length is None
             async for piece in response.pieces():
                 assert 0 < len(piece) <= READ_AHEAD_BYTES
@@ -328,7 +451,7 @@ async def test_a_reader_that_takes_its_time_is_no_silence_of_the_servers() -> No
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
 
     async with connected(Peer(says(head + bytes(size))), silence_seconds=0.1) as server:
-        with closing(await server.post("ask", b"", b"{}")) as response:
+        with closing(await server.post("ask", HOST, b"{}")) as response:
             await asyncio.sleep(0.35)
             assert unread_of(response) < size
             assert len(await response.read()) == size
@@ -336,6 +459,63 @@ async def test_a_reader_that_takes_its_time_is_no_silence_of_the_servers() -> No
 
 def unread_of(response: Response) -> int:
     return response._unread_bytes  # pyright: ignore[reportPrivateUsage]  what is held back cannot be seen from outside
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_large_request_on_a_slow_line_is_no_silence_while_it_goes_on(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    body = bytes(24 * 1024 * 1024)
+    seconds, silence_seconds = 2.5, 1.0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        assert length_in(await reader.readuntil(b"\r\n\r\n")) == len(body)
+        began, taken = loop.time(), 0
+        while taken < len(body):
+            taken += len(await reader.read(1024 * 1024))
+            await asyncio.sleep(began + seconds * taken / len(body) - loop.time())
+        writer.write(OK)
+        writer.close()
+
+    async with listening(slow, scheme, monkeypatch, tmp_path) as url:
+        patience = Patience(connect_seconds=5, silence_seconds=silence_seconds, total_seconds=30)
+        async with Server(url, patience, connections_max=1) as server:
+            assert await body_of(server, body) == b"ok"
+
+
+async def test_a_large_request_that_the_server_does_not_take_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def reads_the_beginning(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await given_up.wait()
+        writer.close()
+
+    given_up = asyncio.Event()
+    async with listening(reads_the_beginning, "http", monkeypatch, tmp_path) as url:
+        async with Server(
+            url, Patience(connect_seconds=5, silence_seconds=0.2, total_seconds=30), connections_max=1
+        ) as server:
+            with pytest.raises(TooSlow, match="nothing came for too long"):
+                await body_of(server, bytes(50_000_000))
+        given_up.set()
+
+
+@asynccontextmanager
+async def listening(serve: Play, scheme: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> AsyncIterator[str]:
+    """The URL of a server that has little room for what it has not read yet."""
+    security = None
+    if scheme == "https":
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
+        security = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(security)
+    entrance = socket.create_server(("127.0.0.1", 0))
+    entrance.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
+    async with await asyncio.start_server(serve, sock=entrance, ssl=security):
+        yield f"{scheme}://localhost:{entrance.getsockname()[1]}"
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
@@ -387,14 +567,17 @@ async def test_a_response_that_is_closed_half_read_takes_its_connection_with_it(
     peer = Peer(says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"), says(OK))
 
     async with connected(peer, connections_max=1) as server:
-        with closing(await server.post("ask", b"", b"{}")) as response:
+        with closing(await server.post("ask", HOST, b"{}")) as response:
             assert await anext(response.pieces()) == b"half"
         assert await body_of(server) == b"ok"
 
     assert peer.connections == 2
 
 
-async def test_an_answer_to_a_request_that_has_not_gone_out_yet_is_read_and_nothing_follows_the_request() -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_answer_to_a_request_that_has_not_gone_out_yet_is_read_and_nothing_follows_the_request(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     connections = 0
 
     async def answers_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -408,17 +591,28 @@ async def test_an_answer_to_a_request_that_has_not_gone_out_yet_is_read_and_noth
         writer.close()
 
     hung_up = asyncio.Event()
-    listening = await asyncio.start_server(answers_at_once, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
     patience = Patience(connect_seconds=2, silence_seconds=2, total_seconds=5)
-    async with listening, Server(f"http://127.0.0.1:{port}", patience, connections_max=1) as server:
+    async with (
+        listening(answers_at_once, scheme, monkeypatch, tmp_path) as url,
+        Server(url, patience, connections_max=1) as server,
+    ):
         for _ in range(2):
-            with closing(await server.post("ask", b"", bytes(50_000_000))) as response:
+            with closing(await server.post("ask", HOST, bytes(50_000_000))) as response:
                 assert (response.status, await response.read()) == (413, b"no")
         hung_up.set()
         await asyncio.sleep(0.05)
 
     assert connections == 2
+
+
+async def test_a_name_with_a_dot_behind_it_is_the_same_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **named: real(host.rstrip("."), *rest, **named))  # type: ignore[misc]
+
+    async with listening(Peer(says(OK)).serve, "https", monkeypatch, tmp_path) as url:
+        patience = Patience(connect_seconds=2, silence_seconds=2, total_seconds=5)
+        async with Server(url.replace("localhost", "localhost."), patience, connections_max=1) as server:
+            assert await body_of(server) == b"ok"
 
 
 async def test_a_server_that_hung_up_meanwhile_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,3 +649,35 @@ async def test_a_closed_server_takes_no_request_and_keeps_no_connection() -> Non
         await asyncio.wait_for(peer.left.wait(), 2)
         with pytest.raises(NotConnected, match="are closed"):
             await body_of(server)
+
+
+async def test_who_waits_while_the_server_is_closed_sends_nothing_and_what_is_under_way_ends() -> None:
+    async def keeps_silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        if len(peer.bodies) == 2:
+            both_asked.set()
+        await reader.read()
+
+    peer = Peer(keeps_silent)
+    both_asked = asyncio.Event()
+
+    async with connected(peer, connections_max=2) as server:
+        asked = [asyncio.create_task(body_of(server)) for _ in range(4)]
+        await both_asked.wait()
+        server.close()
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [type(each) for each in ended] == [Dropped, Dropped, NotConnected, NotConnected]
+    assert len(peer.bodies) == 2
+
+
+async def test_who_is_being_connected_while_the_server_is_closed_sends_nothing() -> None:
+    peer = Peer(says(OK))
+
+    async with connected(peer) as server:
+        asked = asyncio.create_task(body_of(server))
+        await asyncio.sleep(0)
+        server.close()
+        with pytest.raises(NotConnected, match="are closed"):
+            await asked
+
+    assert peer.bodies == []

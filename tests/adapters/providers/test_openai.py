@@ -31,7 +31,7 @@ def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
 async def test_a_request_says_who_asks_and_which_attempt_it_is(upstream: Any, ask: Any) -> None:
     upstream.will(upstream.error(503), upstream.says())
 
-    await ask(api_key="sk-1", headers={"X-Team": "blue", "user-agent": "mine"}, extra_body={"seed": 7})
+    await ask(api_key="sk-1", headers={"X-Team": "blue", "user-agent": "mine", "host": "own"}, extra_body={"seed": 7})
 
     first, second = upstream.requests
     assert [request.headers["X-Attempt"] for request in (first, second)] == ["0", "1"]
@@ -39,6 +39,7 @@ async def test_a_request_says_who_asks_and_which_attempt_it_is(upstream: Any, as
     assert first.headers["Authorization"] == "Bearer sk-1"
     assert first.headers["X-Team"] == "blue"
     assert first.headers.getall("User-Agent") == ["mine"]
+    assert first.headers.getall("Host") == ["own"]
     assert first.headers["Content-Type"] == "application/json"
     assert upstream.bodies[0] == upstream.bodies[1]
     assert msgspec.json.decode(upstream.bodies[0]) == {
@@ -338,6 +339,10 @@ def test_the_key_and_the_headers_are_masked_in_repr() -> None:
         ),
         ({"extra_body": {"max_completion_tokens": 0}}, "extra_body.max_completion_tokens must be a whole number"),
         ({"api_key": "sk-1\n"}, "no HTTP header can carry"),
+        ({"headers": {"Connection": "close", "te": "x"}}, "headers may not have Connection, te: the gateway says how"),
+        ({"headers": {"Host": "a", "host": "b"}}, "headers has a name twice: it is the same in upper and lower case"),
+        ({"headers": {"X One": "a"}}, "headers has 'X One', which cannot be the name of a header"),
+        ({"headers": {"X-One": "a\nX-Two: b"}}, "headers.X-One has a line break or a null in it"),
         ({"read_timeout_seconds": 0}, "read_timeout_seconds"),
         ({"retries": 3}, "unknown field `retries`"),
     ],

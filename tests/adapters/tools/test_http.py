@@ -186,6 +186,22 @@ def test_a_table_with_a_url_is_a_tool_over_http(tmp_path: Any) -> None:
         load(str(file), {})
 
 
+@pytest.mark.parametrize("table", ["otel", "provider", "tools.weather"])
+def test_headers_that_no_request_can_carry_are_refused_wherever_they_are_configured(table: str, tmp_path: Any) -> None:
+    needed = {
+        "otel": "",
+        "provider": 'base_url = "http://localhost/v1"\n',
+        "tools.weather": 'url = "http://localhost/weather"\ndescription = "The weather."\n',
+    }
+    file = tmp_path / "gateway.toml"
+    file.write_text(f"[{table}]\n{needed[table]}" + 'headers = { X-One = "env:KEY" }\n')
+
+    with pytest.raises(ConfigError, match="X-One has a line break or a null in it") as raised:
+        load(str(file), {"KEY": "secret\n"})
+
+    assert "secret" not in str(raised.value)
+
+
 async def test_an_agent_uses_a_tool_over_http(server: Server, config: Config) -> None:
     act = settings(server.url, idempotent=True)
     agents = {"files": replace(config.agents["files"], tools=("act",))}
