@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ Clock = Callable[[], datetime]
 
 
 class Sending(Struct, frozen=True):
-    """An attempt is about to be sent. The consumer records what it must before it asks for the next part.
+    """An attempt is about to be sent.
 
     `lost`: the attempt before this one was accepted and its reply never arrived whole, so it may be billed.
     `after` says in words why the attempt before failed; None for the first.
@@ -44,12 +44,16 @@ class Reply(Struct, frozen=True, kw_only=True):
     provider_ms: dict[str, float] | None = None
 
 
+Announce = Callable[[Sending], Awaitable[None]]
+"""Records what it must of an attempt before that is sent. What it raises ends the asking."""
+
+
 class Model(Protocol):
-    def ask(
-        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
-    ) -> AsyncGenerator[Sending | Reply, None]:
-        """Send the run's transcript and tools; yields `Sending` before each attempt and one `Reply` at the end. The
-        reply has at most `max_tokens`, reasoning included.
+    async def ask(
+        self, run: Run, announce: Announce, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> Reply:
+        """Send the run's transcript and tools; each attempt is announced first. The reply has at most `max_tokens`,
+        reasoning included.
 
         With `on_delta` the reply is streamed and each piece of its text is passed on as it arrives. Raises
         ProviderRefused, or ProviderUnavailable when the retries are used up.

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Never
@@ -17,7 +16,7 @@ from gateway.core import events as e
 from gateway.core.calls import Execute
 from gateway.core.codec import decode_event, encode
 from gateway.core.errors import ProviderRefused, ProviderUnavailable, ToolFailed
-from gateway.core.ports import Entry, EventLog, Key, Model, Record, Reply, Sending, ToolContext
+from gateway.core.ports import Announce, Entry, EventLog, Key, Model, Record, Reply, Sending, ToolContext
 from gateway.core.run import Cancelled, Run, ToolSpec, reason_of
 from gateway.core.stopping import Stop
 from gateway.replay.comparing import Difference, first_difference, normal
@@ -137,6 +136,10 @@ class Stage:
         )
 
 
+async def unheard(_: Sending) -> None:
+    """The attempts of the replay are not those of the record."""
+
+
 class RecordedModel:
     """The real adapter over HTTP for every reply that was recorded. Replies that were lost and requests that failed are
     told as they were recorded, without their waits."""
@@ -147,28 +150,23 @@ class RecordedModel:
         self._odd = {asked.at: asked for asked in recording.asks}
 
     async def ask(
-        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
-    ) -> AsyncGenerator[Sending | Reply, None]:
+        self, run: Run, announce: Announce, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> Reply:
         asked = self._odd.get(run.seq, Ask(at=0))
         for attempt in asked.attempts:
-            yield Sending(attempt, lost=attempt > 1)
+            await announce(Sending(attempt, lost=attempt > 1))
         match asked.ending:
             case "reply":
-                async with aclosing(
-                    self._model.ask(replace(run, model=self._script(run)), on_delta, max_tokens)
-                ) as parts:
-                    async for part in parts:
-                        if isinstance(part, Reply):
-                            yield part
+                return await self._model.ask(replace(run, model=self._script(run)), unheard, on_delta, max_tokens)
             case "refused":
                 raise ProviderRefused(asked.words, lost=asked.maybe_billed)
             case "unavailable":
                 raise ProviderUnavailable(asked.words, lost=asked.maybe_billed)
             case "lost":
-                yield Sending(asked.attempts[-1] + 1, lost=True)
-                await for_ever()
+                await announce(Sending(asked.attempts[-1] + 1, lost=True))
+                return await for_ever()
             case "silence":
-                await for_ever()
+                return await for_ever()
 
     def _script(self, run: Run) -> str:
         return RUN if run.conversation is None else script_of_turn(min(run.turns, self._steps - 1))

@@ -25,6 +25,10 @@ class NotBegun(Exception):
         self.why = why
 
 
+class Left(Exception):
+    """A step is left where it is: Stop was pressed while it recorded an event. Never leaves this module."""
+
+
 class Driver:
     """One run under way. What is noted already, a first event, is written together with what follows it at once."""
 
@@ -92,26 +96,26 @@ class Driver:
 
     async def _perform(self, action: Action) -> None:
         """Only the waits between two records may be interrupted, so that what was recorded is always applied."""
-        events = perform(action, self._recorder.ahead, self._ports)
+        self._interruptible = True
         try:
-            while True:
-                self._interruptible = True
-                event = await anext(events, None)
-                self._interruptible = False
-                if event is None:
-                    return
-                await self._record(event)
-                if self._stop is not None:
-                    return
+            await perform(action, self._recorder.ahead, self._ports, self._record_in_step)
         except Suspended as suspended:
             await self._suspend(suspended)
+        except Left:
+            pass
         except asyncio.CancelledError:
             if self._stop is None or not self._interruptible:
                 raise  # the gateway is closing, perhaps in the middle of a record
             self.task.uncancel()
         finally:
             self._interruptible = False
-            await events.aclose()
+
+    async def _record_in_step(self, event: Event) -> None:
+        self._interruptible = False
+        await self._record(event)
+        if self._stop is not None:
+            raise Left
+        self._interruptible = True
 
     async def _suspend(self, suspended: Suspended) -> None:
         """Stop for what a subagent waits for; one that was only interrupted by a shutdown is taken up again."""

@@ -1,5 +1,4 @@
-"""Carries out what `decide` decided, as a stream of events. Each is recorded before the next is asked for, so an
-intent is durable before the deed."""
+"""Carries out what `decide` decided. What happens is recorded as it happens, and an intent before the deed."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import assert_never
@@ -38,69 +36,74 @@ STOP_GRACE_SECONDS = 0.01
 PROGRESS_MAX = 1000
 LABEL_CHARS_MAX = 500
 
-Events = AsyncGenerator[e.Event, None]
 Emit = Callable[[e.Event], None]
+RecordEvent = Callable[[e.Event], Awaitable[None]]
+"""Makes an event durable, or notes it to be written with what follows it at once. What it raises ends the step."""
 
 
-def perform(action: Action, run: Run, ports: Ports) -> Events:
+async def perform(action: Action, run: Run, ports: Ports, record: RecordEvent) -> None:
     match action:
         case AskModel():
-            return ask_model(action, run, ports)
+            await ask_model(action, run, ports, record)
         case UseTools(steps):
-            return use_tools(steps, run, ports)
+            await use_tools(steps, run, ports, record)
         case Stop():
-            return stop(action, run, ports)
+            await stop(action, run, ports, record)
         case Rest():
-            return rest()
+            return
         case _:
             assert_never(action)
 
 
-async def rest() -> Events:
-    return
-    yield
-
-
-async def stop(why: Stop, run: Run, ports: Ports) -> Events:
+async def stop(why: Stop, run: Run, ports: Ports, record: RecordEvent) -> None:
     """Announces every call that waits for a verdict, then stops."""
     if commands.reason_of(why.interruption) == "approval":
         for call in waiting_for_verdict(run):
             if not call.announced:
-                yield e.ApprovalRequired(
-                    tool_name=call.tool,
-                    args=call.arguments,
-                    provider_id=call.provider_id,
-                    call=call.id,
-                    time=ports.clock(),
+                await record(
+                    e.ApprovalRequired(
+                        tool_name=call.tool,
+                        args=call.arguments,
+                        provider_id=call.provider_id,
+                        call=call.id,
+                        time=ports.clock(),
+                    )
                 )
-    yield commands.stop(run, why, ports.clock())
+    await record(commands.stop(run, why, ports.clock()))
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-async def ask_model(action: AskModel, run: Run, ports: Ports) -> Events:
+class Overtaken(Exception):
+    """What an attempt may have cost calls for another step than to ask again. Never leaves this module."""
+
+
+async def ask_model(action: AskModel, run: Run, ports: Ports, record: RecordEvent) -> None:
     """One turn. The estimate of each attempt that may be billed is recorded before it is sent."""
     estimate = cost(run.price, expected_usage(run)) if action.worst_usd is None else action.worst_usd
     unconfirmed = run.unconfirmed_cost_usd
-    on_delta = speaker(run, ports) if run.stream else None
+
+    async def announce(sending: Sending) -> None:
+        nonlocal unconfirmed
+        report_failed_attempt(run, ports, sending)
+        if sending.lost and decided_anew(run, unconfirmed, ports) != action:
+            raise Overtaken
+        if sending.attempt == 1 or sending.lost:
+            unconfirmed = total(unconfirmed, estimate)
+            await record(turn_start(run, sending.attempt, estimate, unconfirmed, ports.clock()))
+
     try:
-        async with aclosing(ports.model.ask(run, on_delta, action.max_tokens)) as parts:
-            async for part in parts:
-                match part:
-                    case Sending():
-                        report_failed_attempt(run, ports, part)
-                        if part.lost and decided_anew(run, unconfirmed, ports) != action:
-                            return
-                        if part.attempt == 1 or part.lost:
-                            unconfirmed = total(unconfirmed, estimate)
-                            yield turn_start(run, part.attempt, estimate, unconfirmed, ports.clock())
-                    case Reply():
-                        report(run, ports, "ok")
-                        yield turn(run, part, action, total(unconfirmed, -estimate), ports.clock())
+        reply = await ports.model.ask(run, announce, speaker(run, ports) if run.stream else None, action.max_tokens)
+    except Overtaken:
+        return
     except ProviderError as error:
         report(run, ports, "refused" if isinstance(error, ProviderRefused) else "lost" if error.lost else "unavailable")
-        yield turned_away(run, error, unconfirmed if error.lost else total(unconfirmed, -estimate), ports.clock())
+        left = unconfirmed if error.lost else total(unconfirmed, -estimate)
+        await record(turned_away(run, error, left, ports.clock()))
+        return
+    report(run, ports, "ok")
+    await record(turn(run, reply, action, total(unconfirmed, -estimate), ports.clock()))
 
 
 def decided_anew(run: Run, unconfirmed: Decimal, ports: Ports) -> Action:
@@ -185,33 +188,33 @@ def turned_away(run: Run, error: ProviderError, unconfirmed: Decimal, now: datet
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-async def use_tools(steps: Sequence[Step], run: Run, ports: Ports) -> Events:
+async def use_tools(steps: Sequence[Step], run: Run, ports: Ports, record: RecordEvent) -> None:
     """Answers in words at once; runs the rest side by side, each intent recorded before any of them begins."""
     executions: list[Execute] = []
     for step in steps:
         match step:
             case Answer():
-                yield answer(step, ports.clock())
+                await record(answer(step, ports.clock()))
             case Execute():
                 executions.append(step)
-                yield e.ToolStart(
-                    tool_name=step.call.tool,
-                    args=step.call.arguments,
-                    provider_id=step.call.provider_id,
-                    call=step.call.id,
-                    reserved_usd=step.reserved_usd,
-                    time=ports.clock(),
+                await record(
+                    e.ToolStart(
+                        tool_name=step.call.tool,
+                        args=step.call.arguments,
+                        provider_id=step.call.provider_id,
+                        call=step.call.id,
+                        reserved_usd=step.reserved_usd,
+                        time=ports.clock(),
+                    )
                 )
-    if all(step.spec.quick for step in executions):
-        for step in executions:
-            reported: list[e.Event] = []
-            reported.append(await executed(step, run, ports, CallContext(step.call, reported.append, ports.clock)))
-            for event in reported:
-                yield event
-    else:
-        async with aclosing(execute(executions, run, ports)) as events:
-            async for event in events:
-                yield event
+    if not all(step.spec.quick for step in executions):
+        await execute(executions, run, ports, record)
+        return
+    for step in executions:
+        reported: list[e.Event] = []
+        reported.append(await executed(step, run, ports, CallContext(step.call, reported.append, ports.clock)))
+        for event in reported:
+            await record(event)
 
 
 def answer(step: Answer, now: datetime) -> e.ToolResult:
@@ -280,8 +283,9 @@ class Waiting(Struct, frozen=True):
 Queue = asyncio.Queue[e.Event | Waiting | BaseException]
 
 
-async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Events:
-    """Runs tools side by side and yields what they report, as it comes. Closing it cancels those that still run.
+async def execute(executions: Sequence[Execute], run: Run, ports: Ports, record: RecordEvent) -> None:
+    """Runs tools side by side and records what they report, as it comes. Whatever ends it early cancels those that
+    still run.
 
     A subagent that waits for a person is asked again once another call is answered: the person may have spoken."""
     queue: Queue = asyncio.Queue()
@@ -302,7 +306,7 @@ async def execute(executions: Sequence[Execute], run: Run, ports: Ports) -> Even
                 case BaseException():
                     raise event
                 case _:
-                    yield event
+                    await record(event)
             running -= isinstance(event, e.ToolResult | Waiting)
             if isinstance(event, e.ToolResult):
                 again = [pair for pair in zip(executions, contexts, strict=True) if pair[0].call.id in waiting]

@@ -4,7 +4,7 @@ tools, people and the machine are chance; everything that they do is in the reco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.core.conversation import Word, converse
 from gateway.core.errors import GatewayError, ProviderRefused, ProviderUnavailable, ToolFailed, WrongState
 from gateway.core.events import TAKEN_UP, VERSION, Event, RunStarted
 from gateway.core.messages import Assistant, Function, System, Tool, ToolCall, User
-from gateway.core.ports import Entry, Key, Record, Reply, Sending, ToolContext
+from gateway.core.ports import Announce, Entry, Key, Record, Reply, Sending, ToolContext
 from gateway.core.pricing import Usage
 from gateway.core.run import Approval, InDoubt, Limits, Policies, Run, Status, StopRules, ToolOutputs, ToolSpec
 from gateway.core.stopping import RULES, predicates
@@ -92,19 +92,19 @@ class RandomModel:
         self._random = random
 
     async def ask(
-        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
-    ) -> AsyncGenerator[Sending | Reply, None]:
-        yield Sending(1)
+        self, run: Run, announce: Announce, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> Reply:
+        await announce(Sending(1))
         attempt = 1
         while (fate := self._random.randrange(12)) < 2:
             attempt += self._random.randrange(1, 3)
-            yield Sending(attempt, lost=True)
+            await announce(Sending(attempt, lost=True))
         await asyncio.sleep(0)
         if fate == 2:
             raise ProviderUnavailable("the provider is gone.", lost=self._random.random() < 0.5)
         if fate == 3 and self._random.random() < 0.3:
             raise ProviderRefused("the provider does not know you.", lost=False)
-        yield self._reply(max_tokens)
+        return self._reply(max_tokens)
 
     def _reply(self, max_tokens: int | None) -> Reply:
         random = self._random

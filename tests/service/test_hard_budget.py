@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 
 from gateway.core.errors import ProviderUnavailable
 from gateway.core.estimates import worst_prompt_tokens
+from gateway.core.events import Event
 from gateway.core.loop import apply, decide
 from gateway.core.messages import Assistant, Function, ToolCall
-from gateway.core.ports import Reply, Sending
+from gateway.core.ports import Announce, Reply, Sending
 from gateway.core.pricing import ZERO, Price, Usage, cost
 from gateway.core.run import Limits, Run, Status
 from gateway.core.stopping import RULES
@@ -35,17 +35,16 @@ class LossyModel:
         self._chance = chance
 
     async def ask(
-        self, run: Run, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
-    ) -> AsyncGenerator[Sending | Reply, None]:
+        self, run: Run, announce: Announce, on_delta: Callable[[str], None] | None, max_tokens: int | None = None
+    ) -> Reply:
         for attempt in range(1, ATTEMPTS + 1):
-            yield Sending(attempt, lost=attempt > 1)
+            await announce(Sending(attempt, lost=attempt > 1))
             self.caps.append(max_tokens)
             usage = self._usage(run, max_tokens)
             self.billed += cost(run.price, usage)
             if self._chance.random() < 0.5:
                 call = ToolCall("c1", "function", Function("list", "{}"))
-                yield Reply(message=Assistant(None, (call,)), usage=usage, finish="tool_calls", ms=1)
-                return
+                return Reply(message=Assistant(None, (call,)), usage=usage, finish="tool_calls", ms=1)
         raise ProviderUnavailable("every reply was lost.", lost=True)
 
     def _usage(self, run: Run, max_tokens: int | None) -> Usage:
@@ -62,10 +61,13 @@ class Echo:
 
 async def drive(run: Run, model: LossyModel) -> Run:
     ports = Ports(log=None, model=model, toolbox=Echo(), clock=lambda: NOON)  # type: ignore[arg-type]
+
+    async def record(event: Event) -> None:
+        nonlocal run
+        run = apply(run, event)
+
     while run.status is Status.RUNNING:
-        async with aclosing(perform(decide(run, RULES, NOON), run, ports)) as events:
-            async for event in events:
-                run = apply(run, event)
+        await perform(decide(run, RULES, NOON), run, ports, record)
     return run
 
 

@@ -197,7 +197,6 @@ async def test_a_fault_of_a_plug_in_ends_the_run_and_not_the_gateway(
 ) -> None:
     async def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a bug")
-        yield
 
     monkeypatch.setattr(runs._ports.model, "ask", broken)
     await runs.start("r", order(runs))

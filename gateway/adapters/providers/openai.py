@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
 from multidict import CIMultiDict
@@ -24,7 +24,7 @@ from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.adapters.providers.usage import usage_of
-from gateway.core.ports import Reply, Sending
+from gateway.core.ports import Announce, Reply, Sending
 from gateway.core.run import Run
 from gateway.core.tracing import TRACEPARENT, traceparent_of
 
@@ -59,24 +59,19 @@ class OpenAIModel:
         self._headers = make_headers(settings)
         self._lines = header_lines(self._headers)
 
-    async def ask(
-        self, run: Run, on_delta: OnDelta | None, max_tokens: int | None = None
-    ) -> AsyncGenerator[Sending | Reply, None]:
+    async def ask(self, run: Run, announce: Announce, on_delta: OnDelta | None, max_tokens: int | None = None) -> Reply:
         body = self._bodies.build(run, stream=on_delta is not None, max_tokens=max_tokens)
         failed: list[Failed] = []
         while True:
-            yield _sending(failed)
+            await announce(_sending(failed))
             try:
-                reply = await self._attempt(run, body, len(failed), on_delta)
+                return await self._attempt(run, body, len(failed), on_delta)
             except Failed as failure:
                 failed.append(failure)
                 seconds = wait_seconds(failed, self._settings)
                 if seconds is None:
                     raise failures.concluded(failed, self._settings.retry_after_max_seconds) from failure.__cause__
                 await asyncio.sleep(seconds)
-            else:
-                yield reply
-                return
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint offers, in its order. One attempt."""

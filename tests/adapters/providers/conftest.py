@@ -152,18 +152,15 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 
 class Asked(Struct):
-    """What one `ask` yielded, and what ended it."""
+    """What one `ask` told, and what ended it."""
 
     sendings: list[Sending]
     texts: list[str]
     reply: Reply | None = None
     error: ProviderError | None = None
 
-    def take(self, part: Sending | Reply) -> None:
-        if isinstance(part, Sending):
-            self.sendings.append(part)
-        else:
-            self.reply = part
+    async def announce(self, sending: Sending) -> None:
+        self.sendings.append(sending)
 
 
 @asynccontextmanager
@@ -177,8 +174,7 @@ async def opened_model(base_url: str, **settings: Any) -> AsyncIterator[OpenAIMo
 async def asked(model: OpenAIModel, run: Run, *, stream: bool = False) -> Asked:
     got = Asked([], [])
     try:
-        async for part in model.ask(run, got.texts.append if stream else None):
-            got.take(part)
+        got.reply = await model.ask(run, got.announce, got.texts.append if stream else None)
     except ProviderError as error:
         got.error = error
     return got

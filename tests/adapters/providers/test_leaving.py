@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from gateway.core.messages import Assistant
+from gateway.core.ports import Sending
 
 PLAIN_AND_STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 
@@ -56,10 +57,13 @@ async def test_a_consumer_that_stops_before_the_next_attempt_sends_no_more(
 ) -> None:
     upstream.will(upstream.error(503))
 
-    async with open_model(upstream.base_url) as model, aclosing(model.ask(make_run(), None)) as parts:
-        async for part in parts:
-            if part.attempt == 2:
-                break
+    async def stop_at_the_second(sending: Sending) -> None:
+        if sending.attempt == 2:
+            raise LookupError("not again")
+
+    async with open_model(upstream.base_url) as model:
+        with pytest.raises(LookupError, match="not again"):
+            await model.ask(make_run(), stop_at_the_second, None)
 
     assert len(upstream.requests) == 1
 

@@ -21,6 +21,10 @@ READ = ToolSpec(name="read", description="Read it.", parameters={"type": "object
 PLAIN_AND_STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 
 
+async def unheard(_: Sending) -> None:
+    pass
+
+
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
@@ -206,7 +210,7 @@ async def test_a_failure_of_the_consumer_is_its_own(upstream: Any, open_model: A
 
     async with open_model(upstream.base_url) as model:
         with pytest.raises(LookupError, match="a bug of ours"):
-            _ = [part async for part in model.ask(make_run(), trip)]
+            await model.ask(make_run(), unheard, trip)
 
     assert len(upstream.requests) == 1
 
