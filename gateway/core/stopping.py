@@ -57,7 +57,7 @@ def fatal_tool_error(run: Run, now: datetime) -> Stop | None:
 
 def permanent_tool_error(run: Run, now: datetime) -> Stop | None:
     """`on_permanent_error`: stop at once, or when a call fails permanently again after the model was told."""
-    if run.policies.on_permanent_error == "tell_model":
+    if not run.permanent_failures or run.policies.on_permanent_error == "tell_model":
         return None
     told_max = 0 if run.policies.on_permanent_error == "stop" else 1
     for call in run.calls:

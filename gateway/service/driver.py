@@ -12,7 +12,7 @@ from gateway.core.run import Approval, Cancelled, Deadline, InDoubt, Run, Status
 from gateway.core.stopping import Stop, driven_seconds
 from gateway.service.perform import perform
 from gateway.service.ports import Ports, Suspended
-from gateway.service.recorder import Recorder, leads_on
+from gateway.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,8 @@ class Driver:
 
     async def _record_in_step(self, event: Event) -> None:
         self._interruptible = False
-        await self._record(event)
+        if self._recorder.note(event):
+            await self._write()
         if self._stop is not None:
             raise Left
         self._interruptible = True
@@ -124,11 +125,6 @@ class Driver:
             await self._end(Stop(Status.INTERRUPTED, suspended.inner[0]), inner=suspended.inner)
         else:
             self._draining = True
-
-    async def _record(self, event: Event) -> None:
-        self._recorder.note(event)
-        if not leads_on(event, self._recorder.ahead):
-            await self._write()
 
     async def _write(self) -> None:
         """A store that is down holds a run up; one that has not begun is refused instead."""
@@ -145,7 +141,8 @@ class Driver:
     async def _end(self, why: Stop, inner: tuple[Approval | InDoubt, ...] = ()) -> None:
         """Stop the run for what did not come out of its own loop, unless it has stopped already."""
         if self._is_running():
-            await self._record(commands.stop(self._recorder.ahead, why, self._ports.clock(), inner=inner))
+            self._recorder.note(commands.stop(self._recorder.ahead, why, self._ports.clock(), inner=inner))
+            await self._write()
 
     def _is_running(self) -> bool:
         return self._recorder.ahead.status is Status.RUNNING

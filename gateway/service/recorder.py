@@ -60,9 +60,11 @@ class Recorder:
         """Whether something is noted that is not written."""
         return bool(self._noted)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event) -> bool:
+        """Returns whether it is to be written before anything else is done."""
         self.ahead = apply(self.ahead, event)
         self._noted.append(step_to(self.ahead, event))
+        return not leads_on(event, self.ahead)
 
     async def write(self) -> None:
         """Make what is noted durable, all or none, and tell the observers. Raises what the log raises."""

@@ -188,7 +188,9 @@ class Connection(asyncio.Protocol):
 
     def send(self, head: bytes, body: bytes, patience: Patience, began: float) -> Response:
         response = self._response = Response(self._transport, self._loop, patience, began=began, ended=self._end)
-        if len(body) <= SENT_AHEAD_BYTES:
+        if not body:
+            self._transport.write(head)
+        elif len(body) <= SENT_AHEAD_BYTES:
             self._transport.writelines((head, body))
         else:
             self._transport.write(head)
@@ -212,6 +214,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self.is_open = False
+        if self._response is not None:
+            self._response.close()  # else what has come would be taken for all of it
         self._transport.abort()
 
     # --- called by the event loop -----------------------------------------------------------------------------------
@@ -237,7 +241,10 @@ class Connection(asyncio.Protocol):
         self._send_on()
 
     def eof_received(self) -> None:
+        """Nothing more comes; what has not gone out would be waited for."""
         self.is_open = False
+        if self._response is not None:
+            self._response.cut(clean=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False

@@ -22,6 +22,8 @@ INFLATED = frozenset({"gzip", "x-gzip", "deflate"})
 GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 BARE_DEFLATE = -zlib.MAX_WBITS
 GZIP_MAGIC = b"\x1f\x8b"
+PARTS_MAX = 1000
+"""Each costs a copy of what is behind it."""
 
 LENIENT = {
     "lenient_headers": True,
@@ -288,7 +290,8 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._begun:  # else it is behind a body in chunks
-            self.headers.add(name.decode("latin-1"), in_one_line(value.decode(errors="replace")))
+            text = value.decode(errors="replace")
+            self.headers.add(name.decode("latin-1"), text if text.isprintable() else in_one_line(text))
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -310,7 +313,7 @@ class Response:
 
 def in_one_line(value: str) -> str:
     """A header may be passed on, or be told in words."""
-    return value if value.isprintable() else " ".join("".join([c if c.isprintable() else " " for c in value]).split())
+    return " ".join("".join([c if c.isprintable() else " " for c in value]).split())
 
 
 class Inflating:
@@ -319,31 +322,41 @@ class Inflating:
 
     def __init__(self) -> None:
         self._part: Any = None
+        self._parts = 0
         self._kept = b""
+        self._over = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """A little at a time: few bytes may become very many. What stands behind the end is no part of it. Raises
         Malformed."""
         data, self._kept = self._kept + data, b""
-        while data:
-            if self._part is None or self._part.eof:
-                if not self._begins(data):
-                    return
-                self._part = zlib.decompressobj(wrapping_of(data))
+        more = False
+        while (data or more) and (part := self._part_of(data)) is not None:
             try:
-                piece = self._part.decompress(data, READ_AHEAD_BYTES)
+                piece = part.decompress(data, READ_AHEAD_BYTES)
             except zlib.error as error:
                 raise Malformed(f"it is not compressed as it says: {error}") from error
             if piece:
                 yield piece
-            data = self._part.unconsumed_tail or self._part.unused_data
+            data = part.unconsumed_tail or part.unused_data
+            more = len(piece) == READ_AHEAD_BYTES and not part.eof
 
-    def _begins(self, data: bytes) -> bool:
-        """Whether this is the first part, or another one of gzip. Of one byte that cannot be said yet."""
+    def _part_of(self, data: bytes) -> Any:
+        """The part to which these bytes belong: the first, or another one of gzip; None for what stands behind the end.
+        Of one byte that cannot be said yet."""
+        if self._part is not None and not self._part.eof:
+            return self._part
         if self._part is not None and data == GZIP_MAGIC[:1]:
             self._kept = data
-            return False
-        return self._part is None or data.startswith(GZIP_MAGIC)
+            return None
+        self._over = self._over or (self._part is not None and not data.startswith(GZIP_MAGIC))
+        if self._over:
+            return None
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise Malformed(f"it is compressed in more than {PARTS_MAX} parts")
+        self._part = zlib.decompressobj(wrapping_of(data))
+        return self._part
 
     def end(self) -> None:
         """Raises Malformed if more should have come."""

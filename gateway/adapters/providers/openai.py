@@ -114,7 +114,7 @@ class OpenAIModel:
     def _numbered(self, run: Run, retry: int) -> bytes:
         """The headers of one attempt. What is configured goes before what the run brings."""
         given = {name: value for name, value in self._headers_of(run).items() if name not in self._headers}
-        return self._lines + header_lines({"X-Attempt": str(retry), **given})
+        return b"%bX-Attempt: %d\r\n%b" % (self._lines, retry, header_lines(given) if given else b"")
 
     async def _get(self, path: str) -> bytes:
         try:
@@ -229,10 +229,10 @@ def bounded(size: int, bytes_max: int) -> int:
 
 async def read_at_most(response: Response, bytes_max: int) -> bytes:
     """The body. Raises Failed for one that is too large, before it is all here."""
-    bounded(response.content_length or 0, bytes_max)
     if (body := response.whole()) is not None:
         bounded(len(body), bytes_max)
         return body
+    bounded(response.content_length or 0, bytes_max)
     pieces: list[bytes] = []
     size = 0
     async for piece in response.pieces():

@@ -53,4 +53,6 @@ def counted(run: Run, message: Assistant) -> Usage:
 
 
 def _count(number: Number) -> int:
+    if type(number) is int and 0 <= number <= TOKENS_MAX:  # nearly always
+        return number
     return round(min(max(0, number or 0), TOKENS_MAX))

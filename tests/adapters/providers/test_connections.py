@@ -374,6 +374,29 @@ def test_wherever_a_compressed_body_is_cut_it_is_the_same(encoding: bytes, squee
         inflating.end()
 
 
+@pytest.mark.parametrize("excess", [0, 1, *range(20, 26), 256, 257, 258, 280])
+def test_what_is_just_longer_than_one_piece_comes_whole(excess: int) -> None:
+    body = bytes(READ_AHEAD_BYTES + excess)
+
+    inflating = Inflating()
+    assert b"".join(inflating.feed(bare(body))) == body
+    inflating.end()
+
+
+def test_what_stands_behind_the_end_is_no_part_of_it_however_it_comes() -> None:
+    behind = b"no gzip" + gzip.compress(b"two")
+    for cut in range(len(behind)):
+        inflating = Inflating()
+        pieces = (gzip.compress(b"one"), behind[:cut], behind[cut:])
+        assert b"".join(got for piece in pieces for got in inflating.feed(piece)) == b"one"
+        inflating.end()
+
+
+def test_a_body_in_very_many_parts_is_refused() -> None:
+    with pytest.raises(Malformed, match="in more than 1000 parts"):
+        list(Inflating().feed(gzip.compress(b"") * 26_000))
+
+
 async def test_a_compressed_body_of_no_bytes_is_empty() -> None:
     async with connected(Peer(says(compressed(b"gzip", b"")))) as server:
         assert await body_of(server) == b""
@@ -668,6 +691,34 @@ async def test_who_waits_while_the_server_is_closed_sends_nothing_and_what_is_un
 
     assert [type(each) for each in ended] == [Dropped, Dropped, NotConnected, NotConnected]
     assert len(peer.bodies) == 2
+
+
+async def test_what_has_come_of_a_body_of_no_known_length_is_not_all_of_it_if_the_server_is_closed() -> None:
+    async with connected(Peer(says(b"HTTP/1.1 200 OK\r\n\r\npart"))) as server:
+        with closing(await server.post("ask", HOST, b"{}")) as response:
+            server.close()
+            with pytest.raises(Dropped, match="was closed"):
+                await response.read()
+
+
+async def test_an_answer_that_ends_by_half_a_goodbye_is_whole_though_the_request_has_not_gone_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def answers_and_reads_no_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\n\r\nno")
+        writer.write_eof()
+        await answered.wait()
+        writer.close()
+
+    answered = asyncio.Event()
+    patience = Patience(connect_seconds=2, silence_seconds=2, total_seconds=5)
+    async with (
+        listening(answers_and_reads_no_more, "http", monkeypatch, tmp_path) as url,
+        Server(url, patience, connections_max=1) as server,
+    ):
+        assert await body_of(server, bytes(50_000_000)) == b"no"
+        answered.set()
 
 
 async def test_who_is_being_connected_while_the_server_is_closed_sends_nothing() -> None:
