@@ -44,7 +44,7 @@ def seen(task: asyncio.Future[Any]) -> None:
 async def start_or_join(runs: Runs, answers: IdempotentAnswers, run_id: str, first: RunStarted, key: Key | None) -> Run:
     """The new run; or the one that the key stands for, if a request with the same key was faster."""
     try:
-        return await unhurried(runs.start(run_id, first, key))
+        return await runs.start(run_id, first, key)
     except WrongState:
         claim = None if key is None else await answers.claimed(key)
         if claim is None:

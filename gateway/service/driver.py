@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import datetime
 
 from gateway.core import commands
 from gateway.core.events import Event
@@ -84,7 +85,8 @@ class Driver:
         """A bug of ours or of a plug-in must not leave a run that says it is running for ever."""
         try:
             while self._is_running() and self._stop is None and not self._draining:
-                await self._perform(decide(self._recorder.ahead, self._ports.rules, self._ports.clock()))
+                now = self._ports.clock()
+                await self._perform(decide(self._recorder.ahead, self._ports.rules, now), now)
             if self._stop is not None:
                 await self._end(self._stop)
             await self._write()
@@ -94,11 +96,11 @@ class Driver:
             log.exception("run %s: a fault of the gateway", self.run.id)
             await self._end(Stop(Status.FAILED, error=f"a fault of the gateway: {type(fault).__name__}: {fault}"))
 
-    async def _perform(self, action: Action) -> None:
+    async def _perform(self, action: Action, now: datetime) -> None:
         """Only the waits between two records may be interrupted, so that what was recorded is always applied."""
         self._interruptible = True
         try:
-            await perform(action, self._recorder.ahead, self._ports, self._record_in_step)
+            await perform(action, self._recorder.ahead, now, self._ports, self._record_in_step)
         except Suspended as suspended:
             await self._suspend(suspended)
         except Left:

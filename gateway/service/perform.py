@@ -41,21 +41,22 @@ RecordEvent = Callable[[e.Event], Awaitable[None]]
 """Makes an event durable, or notes it to be written with what follows it at once. What it raises ends the step."""
 
 
-async def perform(action: Action, run: Run, ports: Ports, record: RecordEvent) -> None:
+async def perform(action: Action, run: Run, now: datetime, ports: Ports, record: RecordEvent) -> None:
+    """`now` is when it was decided."""
     match action:
         case AskModel():
-            await ask_model(action, run, ports, record)
+            await ask_model(action, run, now, ports, record)
         case UseTools(steps):
-            await use_tools(steps, run, ports, record)
+            await use_tools(steps, run, now, ports, record)
         case Stop():
-            await stop(action, run, ports, record)
+            await stop(action, run, now, record)
         case Rest():
             return
         case _:
             assert_never(action)
 
 
-async def stop(why: Stop, run: Run, ports: Ports, record: RecordEvent) -> None:
+async def stop(why: Stop, run: Run, now: datetime, record: RecordEvent) -> None:
     """Announces every call that waits for a verdict, then stops."""
     if commands.reason_of(why.interruption) == "approval":
         for call in waiting_for_verdict(run):
@@ -66,10 +67,10 @@ async def stop(why: Stop, run: Run, ports: Ports, record: RecordEvent) -> None:
                         args=call.arguments,
                         provider_id=call.provider_id,
                         call=call.id,
-                        time=ports.clock(),
+                        time=now,
                     )
                 )
-    await record(commands.stop(run, why, ports.clock()))
+    await record(commands.stop(run, why, now))
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -79,19 +80,20 @@ class Overtaken(Exception):
     """What an attempt may have cost calls for another step than to ask again. Never leaves this module."""
 
 
-async def ask_model(action: AskModel, run: Run, ports: Ports, record: RecordEvent) -> None:
+async def ask_model(action: AskModel, run: Run, now: datetime, ports: Ports, record: RecordEvent) -> None:
     """One turn. The estimate of each attempt that may be billed is recorded before it is sent."""
     estimate = cost(run.price, expected_usage(run)) if action.worst_usd is None else action.worst_usd
-    unconfirmed = run.unconfirmed_cost_usd
+    settled = unconfirmed = run.unconfirmed_cost_usd  # without the attempt under way, and with it
 
     async def announce(sending: Sending) -> None:
-        nonlocal unconfirmed
+        nonlocal settled, unconfirmed
         report_failed_attempt(run, ports, sending)
         if sending.lost and decided_anew(run, unconfirmed, ports) != action:
             raise Overtaken
         if sending.attempt == 1 or sending.lost:
-            unconfirmed = total(unconfirmed, estimate)
-            await record(turn_start(run, sending.attempt, estimate, unconfirmed, ports.clock()))
+            settled, unconfirmed = unconfirmed, total(unconfirmed, estimate)
+            time = now if sending.attempt == 1 else ports.clock()
+            await record(turn_start(run, sending.attempt, estimate, unconfirmed, time))
 
     try:
         reply = await ports.model.ask(run, announce, speaker(run, ports) if run.stream else None, action.max_tokens)
@@ -99,11 +101,10 @@ async def ask_model(action: AskModel, run: Run, ports: Ports, record: RecordEven
         return
     except ProviderError as error:
         report(run, ports, "refused" if isinstance(error, ProviderRefused) else "lost" if error.lost else "unavailable")
-        left = unconfirmed if error.lost else total(unconfirmed, -estimate)
-        await record(turned_away(run, error, left, ports.clock()))
+        await record(turned_away(run, error, unconfirmed if error.lost else settled, ports.clock()))
         return
     report(run, ports, "ok")
-    await record(turn(run, reply, action, total(unconfirmed, -estimate), ports.clock()))
+    await record(turn(run, reply, action, settled, ports.clock()))
 
 
 def decided_anew(run: Run, unconfirmed: Decimal, ports: Ports) -> Action:
@@ -188,13 +189,13 @@ def turned_away(run: Run, error: ProviderError, unconfirmed: Decimal, now: datet
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-async def use_tools(steps: Sequence[Step], run: Run, ports: Ports, record: RecordEvent) -> None:
+async def use_tools(steps: Sequence[Step], run: Run, now: datetime, ports: Ports, record: RecordEvent) -> None:
     """Answers in words at once; runs the rest side by side, each intent recorded before any of them begins."""
     executions: list[Execute] = []
     for step in steps:
         match step:
             case Answer():
-                await record(answer(step, ports.clock()))
+                await record(answer(step, now))
             case Execute():
                 executions.append(step)
                 await record(
@@ -204,7 +205,7 @@ async def use_tools(steps: Sequence[Step], run: Run, ports: Ports, record: Recor
                         provider_id=step.call.provider_id,
                         call=step.call.id,
                         reserved_usd=step.reserved_usd,
-                        time=ports.clock(),
+                        time=now,
                     )
                 )
     if not all(step.spec.quick for step in executions):

@@ -7,8 +7,8 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -76,7 +76,7 @@ class Runs:
 
     async def settled(self, run_id: str) -> Run:
         """As `get`, once no command on the run is being carried out: it may be about to begin."""
-        async with self._lock(run_id):
+        async with self._alone(run_id):
             return await self.get(run_id)
 
     async def wait(self, run_id: str, seconds: float | None) -> Run:
@@ -163,7 +163,7 @@ class Runs:
                 await self.cancel(run_id, reason)
 
     async def _cancel(self, run_id: str, reason: str) -> Run:
-        async with self._lock(run_id):
+        async with self._alone(run_id):
             driver = self._drivers.get(run_id)
             if driver is None or driver.run.status is not Status.RUNNING:
                 return await self._cancel_waiting(run_id, reason)
@@ -204,7 +204,7 @@ class Runs:
 
     async def _command(self, run_id: str, events_of: Callable[[Run], list[Event]]) -> Run:
         """One command at a time a run: what it sees is what it changes."""
-        async with self._lock(run_id):
+        async with self._alone(run_id):
             return await self._carry_out(run_id, events_of)
 
     async def _carry_out(self, run_id: str, events_of: Callable[[Run], list[Event]], *, has_place: bool = False) -> Run:
@@ -230,7 +230,7 @@ class Runs:
 
     async def _rejoin(self, run_id: str) -> Run:
         """Go on with a run that stopped for something that its subagents no longer wait for."""
-        async with self._lock(run_id):
+        async with self._alone(run_id):
             run = await self.get(run_id)
             if not run.inner:
                 return run
@@ -256,7 +256,7 @@ class Runs:
     async def take_up_child(self, run_id: str, parent: Run) -> Run:
         """The run as it is, and driven again if it was cut off."""
         self._require_staying()
-        async with self._lock(run_id):
+        async with self._alone(run_id):
             return await self._carry_out(run_id, lambda run: self._joined(run, parent), has_place=True)
 
     def _joined(self, run: Run, parent: Run) -> list[Event]:
@@ -275,6 +275,14 @@ class Runs:
     def _is_driven(self, run: Run) -> bool:
         driver = self._drivers.get(run.id)
         return driver is not None and driver.run.status is Status.RUNNING
+
+    @asynccontextmanager
+    async def _alone(self, run_id: str) -> AsyncIterator[None]:
+        """One command at a time a run, and none before it has begun: whoever began it may have gone away meanwhile."""
+        async with self._lock(run_id):
+            if driver := self._drivers.get(run_id):
+                await asyncio.wait({driver.beginning})
+            yield
 
     def _lock(self, run_id: str) -> asyncio.Lock:
         return self._locks.setdefault(run_id, asyncio.Lock())

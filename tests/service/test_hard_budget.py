@@ -67,7 +67,7 @@ async def drive(run: Run, model: LossyModel) -> Run:
         run = apply(run, event)
 
     while run.status is Status.RUNNING:
-        await perform(decide(run, RULES, NOON), run, ports, record)
+        await perform(decide(run, RULES, NOON), run, NOON, ports, record)
     return run
 
 

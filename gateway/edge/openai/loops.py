@@ -257,7 +257,7 @@ class Loops:
             plain = with_plain_ids(word)
             first = self._agents.conversation_event(name, plain, self._limits, metadata, self._clock())
             with suppress(WrongState):
-                return await unhurried(self._runs.start(run_id, first))
+                return await self._runs.start(run_id, first)
             return await unhurried(self._runs.go_on(run_id, goes_on))  # another request of the conversation was faster
 
         return Way(run_id, enter)
