@@ -92,7 +92,7 @@ class Toolbox(Protocol):
 
 
 class Record(Struct, frozen=True):
-    """One event as it is stored: `body` is what `codec.encode` made of it; `seq` counts from 1 in each run."""
+    """One event as it is stored: `body` is the line that `codec.encode` made of it; `seq` counts from 1 in each run."""
 
     run_id: str
     seq: int

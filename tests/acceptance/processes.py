@@ -118,7 +118,10 @@ class Site(Struct, frozen=True):
         with closing(sqlite3.connect(copy / self.store.name)) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'events'").fetchone()[0]:
                 return []
-            return connection.execute("SELECT run_id, seq, body FROM events ORDER BY run_id, seq").fetchall()
+            rows = connection.execute("SELECT run_id, seq, body FROM events ORDER BY run_id, seq").fetchall()
+        return [
+            (run_id, seq, line) for run_id, first, body in rows for seq, line in enumerate(body.splitlines(), first)
+        ]
 
     def log(self) -> list[dict[str, Any]]:
         return [parsed(body) | {"runId": run_id, "seq": seq} for run_id, seq, body in self.records()]

@@ -114,14 +114,50 @@ async def test_an_unknown_run_has_no_records(store: Store) -> None:
     assert await store.read("r2") == []
 
 
-async def test_order_is_by_number_and_not_by_text_or_arrival(store: Store) -> None:
-    await store.append(records("r1", *reversed(range(1, 121))), entry())
+@pytest.mark.parametrize("together", [1, 3, 120])
+async def test_reading_may_begin_and_stop_anywhere_however_the_records_were_written(
+    store: Store, together: int
+) -> None:
+    seqs = range(1, 121)
+    for first in seqs[::together]:
+        await store.append(records("r1", *range(first, first + together)), entry())
 
-    assert [record.seq for record in await store.read("r1")] == list(range(1, 121))
+    assert await store.read("r1") == records("r1", *seqs)
+    for after in (0, 1, 2, 3, 9, 10, 11, 99, 100, 118, 119, 120, 121):
+        for limit in (0, 1, 2, 4, 200):
+            assert await store.read("r1", after, limit) == records("r1", *seqs)[after : after + limit]
+
+
+@pytest.mark.parametrize("seqs", [(1, 3), (2, 1), (1, 1)])
+async def test_records_that_do_not_follow_one_another_are_refused(store: Store, seqs: tuple[int, ...]) -> None:
+    with pytest.raises(WrongState):
+        await store.append(records("r1", *seqs), entry())
+
+    assert await everything(store) == []
+
+
+async def test_an_event_is_one_line(store: Store) -> None:
+    with pytest.raises(ValueError, match="an event of run r1 is not one line"):
+        await store.append([Record("r1", 1, b"one\ntwo")], entry())
+
+
+@pytest.mark.parametrize("again", [1, 2, 3, 4])
+async def test_no_record_is_written_over_wherever_it_stands(open_store: Open, again: int) -> None:
+    """By whoever has written the run, and by another who has not."""
+    store = await open_store("store")
+    await store.append(records("r1", 1, 2, 3), entry())
+    await store.append(records("r1", 4), None)
+    for _ in range(2):
+        with pytest.raises(WrongState):
+            await store.append([Record("r1", again, b"other")], entry(turns=7))
+        assert await store.read("r1") == records("r1", 1, 2, 3, 4)
+        assert [found.turns for found in await everything(store)] == [0]
+        await store.close()
+        store = await open_store("store")
 
 
 async def test_bodies_are_bytes_and_come_back_as_they_were(store: Store) -> None:
-    bodies = [bytes(range(256)), "Grüße, 世界 \0".encode(), b"", b"x" * 300_000]
+    bodies = [bytes(range(256)).replace(b"\n", b""), "Grüße, 世界 \0".encode(), b"", b"x" * 300_000]
     wanted = [Record("r1", seq, body) for seq, body in enumerate(bodies, 1)]
 
     await store.append(wanted, entry())
@@ -133,7 +169,7 @@ async def test_a_record_that_is_taken_is_refused_and_nothing_of_that_append_is_w
     await store.append(records("r1", 1, 2), entry(turns=1))
 
     with pytest.raises(WrongState):
-        await store.append([*records("r1", 3), Record("r1", 2, b"other")], entry(turns=2))
+        await store.append([Record("r1", 2, b"other"), *records("r1", 3)], entry(turns=2))
 
     assert await store.read("r1") == records("r1", 1, 2)
     assert [found.turns for found in await everything(store)] == [1]

@@ -57,7 +57,11 @@ def events_of(store: Path) -> list[dict[str, Any]]:
         rows = connection.execute(
             "SELECT agent, model, body FROM events JOIN runs ON runs.id = events.run_id ORDER BY run_id, seq"
         )
-        return [{"agent": agent, "model": model} | json.loads(body, parse_float=Decimal) for agent, model, body in rows]
+        return [
+            {"agent": agent, "model": model} | json.loads(line, parse_float=Decimal)
+            for agent, model, body in rows
+            for line in body.splitlines()
+        ]
 
 
 async def test_metrics_stats_and_the_record_agree(after_a_load: tuple[Samples, Any, list[dict[str, Any]]]) -> None:

@@ -35,8 +35,9 @@ def bytes_by_turn(gateway: Gateway, run_id: str) -> dict[int, int]:
     found: dict[int, int] = defaultdict(int)
     turn = 0
     for (body,) in stored(gateway, "SELECT body FROM events WHERE run_id = ? ORDER BY seq", run_id):
-        turn += b'"type":"turn_start"' in body
-        found[turn] += len(body)
+        for line in body.splitlines():
+            turn += b'"type":"turn_start"' in line
+            found[turn] += len(line)
     return found
 
 

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.adapters.store.cursor import EPOCH, instant, microseconds
-from gateway.core.ports import Entry, Group
+from gateway.core.errors import WrongState
+from gateway.core.ports import Entry, Group, Record
 from gateway.core.pricing import total
 from gateway.core.run import Parent, Status
 
@@ -24,6 +25,30 @@ def says(row: Row, words: Sequence[str]) -> bool:
         return True
     shown = " ".join(row[column] or "" for column in SHOWN).casefold()
     return all(word in shown for word in words)
+
+
+def events_of(records: Sequence[Record]) -> Row:
+    """Events that are written together. Raises WrongState if they do not follow one another."""
+    first = records[0]
+    body = b"\n".join([record.body for record in records])
+    if [record.seq for record in records] != [*range(first.seq, first.seq + len(records))]:
+        raise taken(first.run_id, first.seq)
+    if body.count(b"\n") >= len(records):
+        raise ValueError(f"an event of run {first.run_id} is not one line")
+    return first.run_id, first.seq, len(records), body
+
+
+def records_in(rows: Sequence[Row], after: int) -> list[Record]:
+    return [
+        Record(run_id, seq, body)
+        for run_id, first, bodies in rows
+        for seq, body in enumerate(bodies.split(b"\n"), first)
+        if seq > after
+    ]
+
+
+def taken(run_id: str, seq: int) -> WrongState:
+    return WrongState(f"record {seq} of run {run_id} is taken: somebody else drives this run.", code="seq_taken")
 
 
 def row_of(entry: Entry) -> Row:
@@ -44,6 +69,13 @@ def row_of(entry: Entry) -> Row:
         str(entry.delegated_cost_usd),
         entry.task,
     )
+
+
+def rows_of(entry: Entry | None, *, goes_on: bool) -> tuple[Row | None, Row | None]:
+    """The whole row; or only the figures, of a run whose row is known to say `running` and will go on saying it."""
+    if entry is None:
+        return None, None
+    return (None, figures_of(entry)) if goes_on and entry.status is Status.RUNNING else (row_of(entry), None)
 
 
 def figures_of(entry: Entry) -> Row:

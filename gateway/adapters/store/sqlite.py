@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
-from gateway.adapters.store.rows import Row, entry_from, figures_of, group_from, row_of, says
+from gateway.adapters.store.rows import Row, entry_from, events_of, group_from, records_in, rows_of, says, taken
 from gateway.adapters.store.statements import named_statements, sql_folder
 from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
 from gateway.core.errors import Unavailable, WrongState
@@ -36,9 +36,10 @@ SEARCHED_MAX = 10_000
 
 class Append(NamedTuple):
     """Events of one run, its index row or only the figures in it if that changes, and the idempotency key that it
-    begins with."""
+    begins with. `follows`: no other row can have their place in the middle of it."""
 
-    events: list[Row]
+    events: Row
+    follows: bool
     row: Row | None
     figures: Row | None
     claim: Row | None
@@ -67,8 +68,8 @@ class SqliteStore:
         self._reading = opened.reading
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._closed = False
-        self._going_on: set[str] = set()
-        """Runs whose rows are known to say `running`: nobody else writes them."""
+        self._going_on: dict[str, int] = {}
+        """Runs whose rows are known to say `running`, and where they go on: nobody else writes them."""
 
     @classmethod
     async def open(cls, path: Path | str, *, durability: Durability = "process") -> Self:
@@ -110,27 +111,17 @@ class SqliteStore:
     async def append(self, records: Sequence[Record], entry: Entry | None, key: Key | None = None) -> None:
         """As the port says. A caller that is cancelled while it waits does not know whether the records are in: they
         are all in or all out. Shield the call where that matters."""
-        events = [(record.run_id, record.seq, record.body) for record in records]
-        row, figures = self._row_of(entry)
-        claim = key and (key.key, key.fingerprint, records[0].run_id, time.time_ns() // 1000)
-        await self._writer.write(Append(events, row, figures, claim))
-        if entry is not None and entry.status is Status.RUNNING:
-            self._going_on.add(entry.id)
-
-    def _row_of(self, entry: Entry | None) -> tuple[Row | None, Row | None]:
-        """The whole row, or only the figures of one that is known to say `running`. One that will say something else is
-        forgotten before it does: whether a write that nobody waits for any more was made is not known."""
-        if entry is None:
-            return None, None
-        if entry.status is not Status.RUNNING:
-            self._going_on.discard(entry.id)
-        elif entry.id in self._going_on:
-            return None, figures_of(entry)
-        return row_of(entry), None
+        run_id, seq, count, _ = events = events_of(records)
+        place = self._going_on.pop(run_id, None)  # until it is known that this was written
+        row, figures = rows_of(entry, goes_on=place is not None)
+        claim = key and (key.key, key.fingerprint, run_id, time.time_ns() // 1000)
+        await self._writer.write(Append(events, seq in (1, place), row, figures, claim))
+        if (entry is None and place is not None) or (entry is not None and entry.status is Status.RUNNING):
+            self._going_on[run_id] = seq + count
 
     async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        rows = await self._select("read_events", (run_id, after, NO_LIMIT if limit is None else limit))
-        return [Record(*row) for row in rows]
+        bounds = {"run_id": run_id, "after": after, "limit": NO_LIMIT if limit is None else limit}
+        return records_in(await self._select("read_events", bounds), after)[:limit]
 
     # --- Index ------------------------------------------------------------------------------------------------------
 
@@ -200,12 +191,23 @@ class SqliteStore:
                 connection.executemany(self._sql["go_on_with_run"], figures)
             if claims := [work.claim for work in appends if work.claim is not None]:
                 connection.executemany(self._sql["claim_key"], claims)
-            connection.executemany(self._sql["append_event"], [event for work in appends for event in work.events])
+            connection.executemany(self._sql["append_events"], [work.events for work in appends if work.follows])
+            for work in appends:
+                if not work.follows:
+                    self._append_behind(connection, work.events)
         except sqlite3.IntegrityError as error:
-            raise conflict(error, appends[0].events[0]) from error
+            raise conflict(error, appends[0].events) from error
         for work in works:
             if isinstance(work, Keep) and not connection.execute(self._sql["keep_answer"], work).rowcount:
                 raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
+
+    def _append_behind(self, connection: sqlite3.Connection, events: Row) -> None:
+        """Raises WrongState if the run has gone on already."""
+        run_id, seq, _, _ = events
+        place = connection.execute(self._sql["place_behind"], (run_id,)).fetchone()
+        if place is not None and seq < place[0]:
+            raise taken(run_id, seq)
+        connection.execute(self._sql["append_events"], events)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -236,9 +238,9 @@ def look_through(rows: Iterable[Row], words: list[str], limit: int, seen_max: in
 
 def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:
     """Which promise of the port the append would have broken."""
-    run_id, seq, _ = first
+    run_id, seq, *_ = first
     if error.sqlite_errorname == "SQLITE_CONSTRAINT_FOREIGNKEY":
         return WrongState(f"run {run_id} is not in the index: its first records come with an entry.")
     if "keys.key" in str(error):
         return WrongState("the idempotency key was claimed by another request.", code="key_claimed")
-    return WrongState(f"record {seq} of run {run_id} is taken: somebody else drives this run.", code="seq_taken")
+    return taken(run_id, seq)

@@ -21,8 +21,12 @@ SELECT count(*) FROM sqlite_schema;
 -- name: application
 PRAGMA application_id;
 
--- name: append_event
-INSERT INTO events (run_id, seq, body) VALUES (?, ?, ?);
+-- name: append_events
+INSERT INTO events (run_id, seq, count, body) VALUES (?, ?, ?, ?);
+
+-- name: place_behind
+-- Where a run goes on.
+SELECT seq + count FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1;
 
 -- name: upsert_run
 -- What a run is pinned to (agent, model, parent, its beginning, its task) never changes.
@@ -62,7 +66,11 @@ SELECT fingerprint, run_id, status, body FROM keys WHERE key = ?;
 DELETE FROM keys WHERE created_at < ?;
 
 -- name: read_events
-SELECT run_id, seq, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
+-- From the row that holds the first of them; each has one at least, so that as many rows are enough.
+SELECT run_id, seq, body FROM events
+WHERE run_id = :run_id
+  AND seq >= coalesce((SELECT max(seq) FROM events WHERE run_id = :run_id AND seq <= :after + 1), 0)
+ORDER BY seq LIMIT :limit;
 
 -- name: running
 SELECT id FROM runs WHERE status = 'running' ORDER BY created_at, id;
