@@ -47,14 +47,11 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
 def cost(price: Price, usage: Usage) -> Decimal:
     """What one call cost, exactly."""
-    cached_rate = price.input if price.cached_input is None else price.cached_input
-    reasoning_rate = price.output if price.reasoning is None else price.reasoning
-    millionths = (
-        price.input * (usage.prompt_tokens - usage.cached_tokens)
-        + cached_rate * usage.cached_tokens
-        + price.output * (usage.completion_tokens - usage.reasoning_tokens)
-        + reasoning_rate * usage.reasoning_tokens
-    )
+    millionths = price.input * usage.prompt_tokens + price.output * usage.completion_tokens
+    if usage.cached_tokens and price.cached_input is not None:
+        millionths += (price.cached_input - price.input) * usage.cached_tokens
+    if usage.reasoning_tokens and price.reasoning is not None:
+        millionths += (price.reasoning - price.output) * usage.reasoning_tokens
     return total(millionths / MILLION)
 
 

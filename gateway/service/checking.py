@@ -58,7 +58,10 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 def first_problem(spec: ToolSpec, args: dict[str, Any]) -> str | None:
-    for error in validator(encode(spec.parameters)).iter_errors(args):
+    schema = validator(encode(spec.parameters))
+    if schema.is_valid(args):  # which is sooner known than what is wrong
+        return None
+    for error in schema.iter_errors(args):
         where = ".".join(str(step) for step in error.instance_path)
         return f"Error: invalid arguments for {spec.name}: {where + ': ' if where else ''}{error.message}."
     return None

@@ -65,13 +65,17 @@ class OpenAIModel:
         while True:
             await announce(_sending(failed))
             try:
-                return await self._attempt(run, body, len(failed), on_delta)
+                reply = await self._attempt(run, body, len(failed), on_delta)
             except Failed as failure:
                 failed.append(failure)
                 seconds = wait_seconds(failed, self._settings)
                 if seconds is None:
                     raise failures.concluded(failed, self._settings.retry_after_max_seconds) from failure.__cause__
                 await asyncio.sleep(seconds)
+            else:
+                if run.conversation is None and not reply.message.tool_calls:
+                    self._bodies.forget(run)
+                return reply
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint offers, in its order. One attempt."""

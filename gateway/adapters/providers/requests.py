@@ -117,6 +117,11 @@ class Bodies:
             )
         )
 
+    def forget(self, run: Run) -> None:
+        """It will not ask again, as far as can be told."""
+        if encoded := self._known.pop(run.id, None):
+            self._bytes -= encoded.size
+
     def _params(self, run: Run) -> tuple[dict[str, Any], dict[str, int]]:
         """The fields that the client gave, but not over the operator's; and its caps on a reply's tokens by name. In a
         loop that goes on by itself a tool is forced once, or there would be no end."""

@@ -64,13 +64,7 @@ class Folder:
     def read(self, path: str) -> str:
         name = name_in_folder(path)
         with refusals_in_words(path):
-            try:
-                where = f"{self._path}/{name}"
-                _require_regular(os.lstat(where), name)
-                descriptor = os.open(where, _READ)
-            except FileNotFoundError:
-                os.lstat(self._path)  # raises if it is the folder that is missing
-                raise ToolFailed(f"no such file: {path}. {HINT}") from None
+            descriptor = self._open(f"{self._path}/{name}", name, path)
             try:
                 found = os.fstat(descriptor)
                 _require_regular(found, name)
@@ -78,6 +72,18 @@ class Folder:
             finally:
                 os.close(descriptor)
         return self._text(name, data, max(found.st_size, len(data)))
+
+    def _open(self, where: str, name: str, path: str) -> int:
+        """What it is, is looked at once it is open: with these flags that follows no link, waits for nobody, and does
+        nothing to a pipe."""
+        try:
+            return os.open(where, _READ)
+        except FileNotFoundError:
+            os.lstat(self._path)  # raises if it is the folder that is missing
+            raise ToolFailed(f"no such file: {path}. {HINT}") from None
+        except OSError:
+            _require_regular(os.lstat(where), name)
+            raise
 
     def identity(self, path: str) -> str | None:
         """What tells a file from another one that takes its name later; None if there is none."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.adapters.providers.settings import ProviderSettings
 from gateway.core.errors import ProviderRefused, ProviderUnavailable
@@ -213,6 +214,22 @@ async def test_a_failure_of_the_consumer_is_its_own(upstream: Any, open_model: A
             await model.ask(make_run(), unheard, trip)
 
     assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("conversation", "calls", "kept"), [(None, False, False), (None, True, True), ("chat", False, True)]
+)
+async def test_the_transcript_of_a_run_is_kept_encoded_only_while_it_may_ask_again(
+    upstream: Any, open_model: Any, ask_model: Any, make_run: Any, conversation: str | None, calls: bool, kept: bool
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    message = {"content": None, "tool_calls": [call]} if calls else {"content": "Hi."}
+    upstream.will(upstream.says(choices=[{"message": message}]))
+
+    async with open_model(upstream.base_url) as model:
+        await ask_model(model, replace(make_run(), conversation=conversation))
+
+        assert bool(model._bodies._known) == kept
 
 
 # --- usage ----------------------------------------------------------------------------------------------------------

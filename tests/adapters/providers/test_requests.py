@@ -122,6 +122,20 @@ def test_the_cache_is_bounded_and_what_it_forgets_is_encoded_anew(make_run: Any,
     assert bodies._bytes <= bounds.get("bytes_max", 10_000)
 
 
+def test_a_run_that_asks_no_more_leaves_nothing_behind(make_run: Any) -> None:
+    bodies = Bodies({})
+    runs = [make_run(*STORY[:2], id=f"r{number}") for number in range(3)]
+    for run in runs:
+        bodies.build(run, stream=False)
+
+    bodies.forget(runs[1])
+    bodies.forget(runs[1])
+
+    assert list(bodies._known) == ["r0", "r2"]
+    assert bodies._bytes == sum(encoded.size for encoded in bodies._known.values())
+    assert bodies.build(runs[1], stream=False) == naive(runs[1], stream=False)
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, len(STORY))), max_size=20))
 def test_whatever_order_runs_ask_in_each_gets_its_own_transcript(steps: list[tuple[str, int]]) -> None:
     bodies = Bodies({}, bytes_max=400)
