@@ -21,6 +21,9 @@ from gateway.adapters.providers.exchange import NotConnected, Patience, Response
 KEPT_SECONDS = 15.0
 """How long an idle connection is kept: shorter than servers keep theirs, so that they seldom hang up first."""
 
+LOOK_SECONDS = 1.0
+"""How exact the limits of time are, at most; an eighth of the shortest of them where that is less."""
+
 SENT_AHEAD_BYTES = 64 * 1024
 """What the transport is given of a body before the server has taken what came before it."""
 
@@ -49,6 +52,8 @@ class Server:
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._tidying: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._look_seconds = min(LOOK_SECONDS, patience.silence_seconds / 8, patience.total_seconds / 8)
         self._tls: ssl.SSLContext | None = None
         self._closed = False
         self._path = self._url.raw_path.rstrip("/").encode()
@@ -67,8 +72,9 @@ class Server:
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
-        if self._tidying is not None:
-            self._tidying.cancel()
+        for timer in (self._tidying, self._looking):
+            if timer is not None:
+                timer.cancel()
 
     async def get(self, path: str, headers: bytes) -> Response:
         head = b"GET %b/%b HTTP/1.1\r\n%b\r\n"
@@ -106,6 +112,8 @@ class Server:
             self._places.release()
             raise
         self._busy.add(connection)
+        if self._looking is None:
+            self._looking = self._loop.call_later(self._look_seconds, self._look)
         return connection
 
     def _require_open(self) -> None:
@@ -153,6 +161,13 @@ class Server:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return {"ssl": self._tls, "server_hostname": host.rstrip(".")}
+
+    def _look(self) -> None:
+        """Whether a server has been silent for too long. One clock for all: to wind one up for each costs more."""
+        now = self._loop.time()
+        for connection in tuple(self._busy):
+            connection.look(now)
+        self._looking = self._loop.call_later(self._look_seconds, self._look) if self._busy else None
 
     def take_back(self, connection: Connection, *, usable: bool) -> None:
         """Called once for every exchange."""
@@ -211,6 +226,10 @@ class Connection(asyncio.Protocol):
         self._response = None
         self._unsent = NOTHING
         self._server.take_back(self, usable=usable and self.is_open and all_sent)
+
+    def look(self, now: float) -> None:
+        if self._response is not None:
+            self._response.look(now)
 
     def close(self) -> None:
         self.is_open = False

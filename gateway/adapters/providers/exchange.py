@@ -80,6 +80,7 @@ class Response:
         "_complete",
         "_ended",
         "_error",
+        "_head",
         "_head_bytes",
         "_heard",
         "_inflating",
@@ -93,9 +94,6 @@ class Response:
         "_transport",
         "_unread_bytes",
         "_until",
-        "_until_cut",
-        "_watch",
-        "headers",
         "status",
     )
 
@@ -109,14 +107,13 @@ class Response:
         ended: Ended,
     ) -> None:
         self.status = 0
-        self.headers: CIMultiDict[str] = CIMultiDict()
+        self._head: list[tuple[bytes, bytes]] = []
         self._ended = ended
         self._transport = transport
         self._parser = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(**LENIENT)
         self._head_bytes = 0
         self._begun = False
-        self._until_cut = False
         self._complete = False
         self._keep_alive = False
         self._error: HttpError | None = None
@@ -129,17 +126,27 @@ class Response:
         self._patience = patience
         self._until = began + patience.total_seconds
         self._heard = self._loop.time()
-        self._watch = loop.call_at(min(self._heard + patience.silence_seconds, self._until), self._look)
+
+    @property
+    def headers(self) -> CIMultiDict[str]:
+        return CIMultiDict([(name.decode("latin-1"), as_text(value)) for name, value in self._head])
+
+    def header(self, name: bytes) -> str:
+        """One of them, nothing if it is missing; `name` in lower case. Few are asked for, so none is kept decoded."""
+        for known, value in self._head:
+            if known.lower() == name:
+                return as_text(value)
+        return ""
 
     @property
     def content_type(self) -> str:
-        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        return self.header(b"content-type").partition(";")[0].strip().lower()
 
     @property
     def content_length(self) -> int | None:
         """The bytes that are to come, where they are known beforehand; compressed ones will grow."""
-        length = self.headers.get("Content-Length", "")
-        return int(length) if length.isdecimal() and "Content-Encoding" not in self.headers else None
+        length = self.header(b"content-length")
+        return int(length) if length.isdecimal() and not self.header(b"content-encoding") else None
 
     async def begin(self) -> None:
         """Return when status and headers are here. Raises HttpError."""
@@ -148,7 +155,7 @@ class Response:
 
     def whole(self) -> bytes | None:
         """What is left of the body, if all of it is here and as it was sent, as short ones nearly always are."""
-        return self._taken() if self._complete and "Content-Encoding" not in self.headers else None
+        return self._taken() if self._complete and not self.header(b"content-encoding") else None
 
     async def read(self) -> bytes:
         """What is left of the body. Raises HttpError."""
@@ -201,7 +208,7 @@ class Response:
         return data
 
     def _compressed(self) -> Inflating | None:
-        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        encoding = self.header(b"content-encoding").strip().lower()
         if encoding in INFLATED:
             return Inflating()
         if encoding not in ("identity", ""):
@@ -251,25 +258,25 @@ class Response:
 
     def cut(self, *, clean: bool) -> None:
         """The connection is gone. A body of no known length ends so."""
-        if clean and self._begun and self._until_cut:
+        if clean and self._begun and not self._has_an_end():
             self._complete = True
             self._end(usable=False)
         else:
             self._fail(Dropped(f"the connection dropped {'in the middle of' if self._begun else 'before'} it"))
 
-    def _look(self) -> None:
-        """At the time: the clock is looked at now and then, and not wound up anew with everything that comes."""
-        now = self._loop.time()
+    def _has_an_end(self) -> bool:
+        return bool(self.header(b"content-length")) or "chunked" in self.header(b"transfer-encoding").lower()
+
+    def look(self, now: float) -> None:
+        """At the time, which is not wound up anew with everything that comes."""
         if self._paused:  # it waits for us
             self._heard = now
-        due = min(self._heard + self._patience.silence_seconds, self._until)
-        if now < due:
-            self._watch = self._loop.call_at(due, self._look)
-        else:
-            self._fail(TooSlow("the time ran out" if now >= self._until else "nothing came for too long"))
+        if now >= self._until:
+            self._fail(TooSlow("the time ran out"))
+        elif now >= self._heard + self._patience.silence_seconds:
+            self._fail(TooSlow("nothing came for too long"))
 
     def _end(self, *, usable: bool) -> None:
-        self._watch.cancel()
         self._ended(usable)
         self._tell()
 
@@ -290,17 +297,14 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._begun:  # else it is behind a body in chunks
-            text = value.decode(errors="replace")
-            self.headers.add(name.decode("latin-1"), text if text.isprintable() else in_one_line(text))
+            self._head.append((name, value))
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:  # an interim response: the real one follows
-            self.headers.clear()
+            self._head.clear()
             return
         self._begun = True
-        chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
-        self._until_cut = not chunked and "Content-Length" not in self.headers
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
@@ -311,9 +315,10 @@ class Response:
         self._keep_alive = self._parser.should_keep_alive()
 
 
-def in_one_line(value: str) -> str:
-    """A header may be passed on, or be told in words."""
-    return " ".join("".join([c if c.isprintable() else " " for c in value]).split())
+def as_text(value: bytes) -> str:
+    """On one line, whatever it was: a header may be passed on, or be told in words."""
+    text = value.decode(errors="replace")
+    return text if text.isprintable() else " ".join("".join([c if c.isprintable() else " " for c in text]).split())
 
 
 class Inflating:
