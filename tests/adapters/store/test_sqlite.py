@@ -19,9 +19,9 @@ import pytest
 
 from gateway.adapters.store.opening import Durability, open_files
 from gateway.adapters.store.sqlite import SqliteStore
-from gateway.adapters.store.statements import named_statements, numbered_migrations, sql_folder
+from gateway.adapters.store.statements import migrate, named_statements, numbered_migrations, sql_folder
 from gateway.adapters.store.writer import Job, Outcomes, Transactions
-from gateway.core.errors import Unavailable
+from gateway.core.errors import Unavailable, WrongState
 from gateway.core.ports import Claim, Entry, Key, Record
 from gateway.core.run import Status
 
@@ -307,6 +307,28 @@ async def test_a_database_of_a_newer_gateway_is_refused(path: Path) -> None:
         newer.execute("PRAGMA user_version = 999")
 
     assert "was written by a newer gateway (its schema is 999, this one knows" in await refusal(path)
+
+
+async def test_runs_that_an_older_gateway_wrote_event_by_event_are_read_and_go_on(path: Path) -> None:
+    """Up to its fourth schema a row held one event."""
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("PRAGMA journal_mode = WAL")
+        migrate(older, numbered_migrations(sql_folder() / "migrations")[:4])
+        older.execute(
+            "INSERT INTO runs (id, agent, model, status, turns, tool_runs, cost_usd, unconfirmed_cost_usd, created_at,"
+            " updated_at) VALUES ('r1', 'files', 'plan', 'running', 1, 0, '0', '0', 0, 0)"
+        )
+        older.executemany("INSERT INTO events (run_id, seq, body) VALUES ('r1', ?, ?)", [(1, b"a"), (2, b"b")])
+        older.commit()
+
+    async with await SqliteStore.open(path) as store:
+        with pytest.raises(WrongState, match="record 2 of run r1 is taken"):
+            await store.append([Record("r1", 2, b"other")], None)
+        await store.append([Record("r1", 3, b"c"), Record("r1", 4, b"d")], entry("r1", 2))
+
+        assert await store.running() == ["r1"]
+        assert [record.body for record in await store.read("r1")] == [b"a", b"b", b"c", b"d"]
+        assert [record.seq for record in await store.read("r1", 1, 2)] == [2, 3]
 
 
 async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
