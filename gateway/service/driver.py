@@ -51,6 +51,11 @@ class Driver:
         beginning = self.beginning
         return beginning.done() and not beginning.cancelled() and beginning.exception() is None
 
+    async def begins(self) -> bool:
+        """The same, as soon as it is known."""
+        await asyncio.wait({self.beginning})
+        return self.has_begun
+
     @property
     def run(self) -> Run:
         """Its state as far as it is recorded."""
@@ -76,6 +81,7 @@ class Driver:
             await self._to_its_stop()
         except NotBegun as refusal:
             self.beginning.set_exception(refusal.why)
+            self.beginning.exception()  # whoever waited for it may have gone, and then it need not be logged
         finally:
             self.beginning.cancel()  # unless it is known already
             if timer is not None:

@@ -110,7 +110,8 @@ class Runs:
     async def _begin(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
         self._require_open()
         async with self._lock(run_id):
-            if run_id in self._drivers:
+            driver = self._drivers.get(run_id)
+            if driver is not None and await driver.begins():
                 raise WrongState(f"run {run_id} has begun already.")
             driver = self._drive(Recorder.of_new(run_id, first, key, self._ports))
             return await asyncio.shield(driver.beginning)
@@ -281,7 +282,7 @@ class Runs:
         """One command at a time a run, and none before it has begun: whoever began it may have gone away meanwhile."""
         async with self._lock(run_id):
             if driver := self._drivers.get(run_id):
-                await asyncio.wait({driver.beginning})
+                await driver.begins()
             yield
 
     def _lock(self, run_id: str) -> asyncio.Lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from gateway.adapters.store.sqlite import SqliteStore
 from gateway.app import assembled
 from gateway.config import Config
 from gateway.core.commands import RaisedLimits
-from gateway.core.errors import Busy, WrongState
+from gateway.core.errors import Busy, Unavailable, WrongState
 from gateway.core.events import VERSION, RunStarted
 from gateway.core.messages import User
 from gateway.core.pricing import Price
@@ -186,6 +187,37 @@ async def test_a_start_that_fails_gives_its_place_back(config: Config, monkeypat
             await runs.start("s", order(runs))
         assert (await runs.wait("r", 20)).status is Status.COMPLETED
         assert (await runs.start("s", order(runs))).status is Status.RUNNING
+
+
+async def test_a_run_whose_beginning_failed_behind_somebody_who_left_is_begun_by_the_next(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append, refused, asked = SqliteStore.append, asyncio.Event(), asyncio.Event()
+
+    async def refuses_the_first(store: SqliteStore, *args: Any) -> None:
+        if asked.is_set():
+            return await append(store, *args)
+        asked.set()
+        await refused.wait()
+        raise Unavailable("the disk is full.")
+
+    monkeypatch.setattr(SqliteStore, "append", refuses_the_first)
+    first = asyncio.create_task(runs.start("r", order(runs)))
+    await asked.wait()
+    second = asyncio.create_task(runs.start("r", order(runs)))
+    looks = asyncio.create_task(runs.settled("r"))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0.01)
+    refused.set()
+
+    assert (await second).status is Status.RUNNING
+    assert (await looks).id == "r"
+    assert (await runs.wait("r", 20)).status is Status.COMPLETED
+    assert first.cancelled()
+    del first
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def fails(*args: Any) -> None:
