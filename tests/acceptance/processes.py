@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.adapters.store.rows import records_in
 from gateway.adapters.tools.sample import write_workspace
 from tests.acceptance.scenarios import FILE_TOOLS
 
@@ -119,9 +120,7 @@ class Site(Struct, frozen=True):
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'events'").fetchone()[0]:
                 return []
             rows = connection.execute("SELECT run_id, seq, body FROM events ORDER BY run_id, seq").fetchall()
-        return [
-            (run_id, seq, line) for run_id, first, body in rows for seq, line in enumerate(body.splitlines(), first)
-        ]
+        return [(record.run_id, record.seq, record.body) for record in records_in(rows, after=0)]
 
     def log(self) -> list[dict[str, Any]]:
         return [parsed(body) | {"runId": run_id, "seq": seq} for run_id, seq, body in self.records()]

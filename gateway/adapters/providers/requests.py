@@ -119,8 +119,7 @@ class Bodies:
 
     def forget(self, run: Run) -> None:
         """It will not ask again, as far as can be told."""
-        if encoded := self._known.pop(run.id, None):
-            self._bytes -= encoded.size
+        self._take_out(run.id)
 
     def _params(self, run: Run) -> tuple[dict[str, Any], dict[str, int]]:
         """The fields that the client gave, but not over the operator's; and its caps on a reply's tokens by name. In a
@@ -134,14 +133,18 @@ class Bodies:
         return params, asked
 
     def _up_to_date(self, run: Run) -> _Encoded:
-        encoded = self._known.pop(run.id, None)
-        self._bytes -= encoded.size if encoded else 0
+        encoded = self._take_out(run.id)
         if encoded is None or not encoded.begins(run):
             encoded = _Encoded(run.tools, self._tools_json(run.tools))
         self._append_new(encoded, run.messages)
         self._known[run.id] = encoded
         self._bytes += encoded.size
         self._forget_oldest()
+        return encoded
+
+    def _take_out(self, run_id: str) -> _Encoded | None:
+        encoded = self._known.pop(run_id, None)
+        self._bytes -= encoded.size if encoded else 0
         return encoded
 
     def _append_new(self, encoded: _Encoded, messages: tuple[Message, ...]) -> None:
@@ -161,5 +164,4 @@ class Bodies:
 
     def _forget_oldest(self) -> None:
         while self._known and (len(self._known) > self._runs_max or self._bytes > self._bytes_max):
-            _, forgotten = self._known.popitem(last=False)
-            self._bytes -= forgotten.size
+            self._take_out(next(iter(self._known)))
