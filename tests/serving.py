@@ -16,6 +16,7 @@ import assel
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.adapters.store.opening import appends_in, tail_of
 from gateway.adapters.tools.tool import Tool
 from gateway.config import Config
 from gateway.core.pricing import Price
@@ -140,9 +141,11 @@ class Gateway:
         return {series: float(value) for series, value in pairs}
 
     def stored_runs(self) -> int:
-        """How many runs the store has, read beside the gateway."""
-        with closing(sqlite3.connect(f"file:{self.config.store.path}?mode=ro", uri=True)) as connection:
-            return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+        """How many runs the store has, read beside the gateway: the tail first, since what is in it moves."""
+        path = Path(self.config.store.path)
+        in_tail = {append.events[0] for append in appends_in(tail_of(path))}
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return len(in_tail.union(id_ for (id_,) in connection.execute("SELECT id FROM runs")))
 
     async def begun(self, runs: int = 1) -> None:
         """Wait until the store has so many runs."""

@@ -7,17 +7,18 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.adapters.store.rows import records_in
+from gateway.adapters.store.opening import open_files
+from gateway.adapters.store.rows import Row, records_in
+from gateway.adapters.store.statements import named_statements, sql_folder
 from gateway.adapters.tools.sample import write_workspace
 from tests.acceptance.scenarios import FILE_TOOLS
 
@@ -114,16 +115,23 @@ class Site(Struct, frozen=True):
         if not self.store.exists():
             return []
         copy.mkdir()
-        for file in self.store.parent.glob(f"{self.store.name}*"):
-            shutil.copy(file, copy)
-        with closing(sqlite3.connect(copy / self.store.name)) as connection:
-            if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'events'").fetchone()[0]:
-                return []
-            rows = connection.execute("SELECT run_id, seq, body FROM events ORDER BY run_id, seq").fetchall()
+        for file in sorted(self.store.parent.glob(f"{self.store.name}*"), key=lambda file: file.suffix != ".tail"):
+            shutil.copy(file, copy)  # the tail first: what is moved meanwhile is then in both
+        rows = event_rows(copy / self.store.name)
         return [(record.run_id, record.seq, record.body) for record in records_in(rows, after=0)]
 
     def log(self) -> list[dict[str, Any]]:
         return [parsed(body) | {"runId": run_id, "seq": seq} for run_id, seq, body in self.records()]
+
+
+def event_rows(store: Path) -> list[Row]:
+    """Of a store that nobody has open, with what is still in its tail."""
+    opened = open_files(store, "machine", named_statements(sql_folder() / "queries.sql"))
+    rows = opened.writing.execute("SELECT run_id, seq, body FROM events ORDER BY run_id, seq").fetchall()
+    opened.reading.close()
+    opened.writing.close()
+    opened.lock.release(in_order=False)
+    return rows
 
 
 def parsed(body: bytes) -> Any:

@@ -23,18 +23,19 @@ async def capped_at_each(gateway: Gateway) -> dict[int, dict[int, int]]:
     """The bytes of each turn's events of runaways that were stopped by these caps."""
     runs = {turns: await gateway.run("runaway", limits={"max_turns": turns}) for turns in TURNS}
     assert [run["turns"] for run in runs.values()] == list(TURNS)
-    return {turns: bytes_by_turn(gateway, run["id"]) for turns, run in runs.items()}
+    return {turns: await bytes_by_turn(gateway, run["id"]) for turns, run in runs.items()}
 
 
-def stored(gateway: Gateway, statement: str, *args: Any) -> list[Any]:
+async def stored(gateway: Gateway, statement: str, *args: Any) -> list[Any]:
+    await gateway.get("/v1/runs")  # what is in the tail is moved before anybody reads
     with closing(sqlite3.connect(f"file:{gateway.config.store.path}?mode=ro", uri=True)) as connection:
         return connection.execute(statement, args).fetchall()
 
 
-def bytes_by_turn(gateway: Gateway, run_id: str) -> dict[int, int]:
+async def bytes_by_turn(gateway: Gateway, run_id: str) -> dict[int, int]:
     found: dict[int, int] = defaultdict(int)
     turn = 0
-    for (body,) in stored(gateway, "SELECT body FROM events WHERE run_id = ? ORDER BY seq", run_id):
+    for (body,) in await stored(gateway, "SELECT body FROM events WHERE run_id = ? ORDER BY seq", run_id):
         for line in body.splitlines():
             turn += b'"type":"turn_start"' in line
             found[turn] += len(line)
@@ -52,7 +53,7 @@ async def test_a_runaways_record_grows_linearly_with_its_turns(gateway: Gateway)
 
 async def test_the_hundredth_turn_writes_as_much_as_the_tenth(gateway: Gateway) -> None:
     run = await gateway.run("runaway", limits={"max_turns": 100})
-    by_turn = bytes_by_turn(gateway, run["id"])
+    by_turn = await bytes_by_turn(gateway, run["id"])
 
     assert by_turn[99] == pytest.approx(by_turn[10], rel=2 * BYTES_BY_CHANCE)
     assert max(by_turn[turn] for turn in range(1, 100)) < 1.1 * min(by_turn[turn] for turn in range(1, 100))
@@ -60,7 +61,7 @@ async def test_the_hundredth_turn_writes_as_much_as_the_tenth(gateway: Gateway) 
 
 async def test_the_row_that_lists_show_does_not_grow(gateway: Gateway) -> None:
     runs = [await gateway.run("runaway", limits={"max_turns": turns}) for turns in TURNS]
-    sizes = [sum(len(str(value)) for value in row) for row in stored(gateway, "SELECT * FROM runs")]
+    sizes = [sum(len(str(value)) for value in row) for row in await stored(gateway, "SELECT * FROM runs")]
 
     assert len(sizes) == len(runs)
     assert max(sizes) - min(sizes) < 20

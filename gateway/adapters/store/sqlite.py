@@ -1,7 +1,7 @@
 """The record in one SQLite file: events, the index of runs, and the answers given under idempotency keys.
 
-Writes are committed in groups (writer.py). Reads have a connection and a thread of their own, so that a list waits for
-no write. Only one gateway at a time has the file.
+Writes are committed in groups, or go to a tail first (writer.py). Reads have a connection and a thread of their own, so
+that a list waits for no write. Only one gateway at a time has the file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
-from gateway.adapters.store.rows import Row, entry_from, events_of, group_from, records_in, rows_of, says, taken
+from gateway.adapters.store.rows import Row, entry_from, events_of, group_from, records_in, rows_of, says
 from gateway.adapters.store.statements import named_statements, sql_folder
+from gateway.adapters.store.works import Append, Keep, Work, carry_out, is_sure
 from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
-from gateway.core.errors import Unavailable, WrongState
+from gateway.core.errors import Unavailable
 from gateway.core.ports import Claim, Entry, Group, Key, Record, Spread
 from gateway.core.run import Status
 
@@ -32,28 +33,6 @@ T = TypeVar("T")
 NO_LIMIT = -1
 SEARCHED_MAX = 10_000
 """Runs that one page of a search looks through: some 20 ms."""
-
-
-class Append(NamedTuple):
-    """Events of one run, its index row or only the figures in it if that changes, and the idempotency key that it
-    begins with. `follows`: no other row can have their place in the middle of it."""
-
-    events: Row
-    follows: bool
-    row: Row | None
-    figures: Row | None
-    claim: Row | None
-
-
-class Keep(NamedTuple):
-    """The answer to keep for a key."""
-
-    status: int
-    body: bytes
-    key: str
-
-
-Work = Append | Keep
 
 
 class SqliteStore:
@@ -115,7 +94,8 @@ class SqliteStore:
         place = self._going_on.pop(run_id, None)  # until it is known that this was written
         row, figures = rows_of(entry, goes_on=place is not None)
         claim = key and (key.key, key.fingerprint, run_id, time.time_ns() // 1000)
-        await self._writer.write(Append(events, seq in (1, place), row, figures, claim))
+        append = Append(events, seq in (1, place), row, figures, claim)
+        await self._writer.write(append, functools.partial(is_sure, self._sql, append, seq == place))
         if (entry is None and place is not None) or (entry is not None and entry.status is Status.RUNNING):
             self._going_on[run_id] = seq + count
 
@@ -175,39 +155,11 @@ class SqliteStore:
 
     def _writer_of(self, opened: Opened) -> Writer[Work]:
         explain = functools.partial(unavailable, opened.path)
-        transactions = Transactions(opened.writing, self._carry_out, explain)
-        if opened.checkpointing is None:
+        carrying_out = functools.partial(carry_out, self._sql)
+        transactions = Transactions(opened.writing, carrying_out, explain)
+        if opened.tail is None or opened.checkpointing is None:
             return ThreadWriter(transactions, opened.writing)
-        return LoopWriter(transactions, opened.writing, Checkpoints(opened.checkpointing))
-
-    def _carry_out(self, connection: sqlite3.Connection, works: Sequence[Work]) -> None:
-        """A statement for all appends of a group costs little more than one for each would. Raises WrongState for what
-        breaks a promise of the port; where there is more than one append, it may name the wrong one."""
-        appends = [work for work in works if isinstance(work, Append)]
-        try:
-            if rows := [work.row for work in appends if work.row is not None]:
-                connection.executemany(self._sql["upsert_run"], rows)
-            if figures := [work.figures for work in appends if work.figures is not None]:
-                connection.executemany(self._sql["go_on_with_run"], figures)
-            if claims := [work.claim for work in appends if work.claim is not None]:
-                connection.executemany(self._sql["claim_key"], claims)
-            connection.executemany(self._sql["append_events"], [work.events for work in appends if work.follows])
-            for work in appends:
-                if not work.follows:
-                    self._append_behind(connection, work.events)
-        except sqlite3.IntegrityError as error:
-            raise conflict(error, appends[0].events) from error
-        for work in works:
-            if isinstance(work, Keep) and not connection.execute(self._sql["keep_answer"], work).rowcount:
-                raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
-
-    def _append_behind(self, connection: sqlite3.Connection, events: Row) -> None:
-        """Raises WrongState if the run has gone on already."""
-        run_id, seq, _, _ = events
-        place = connection.execute(self._sql["place_behind"], (run_id,)).fetchone()
-        if place is not None and seq < place[0]:
-            raise taken(run_id, seq)
-        connection.execute(self._sql["append_events"], events)
+        return LoopWriter(transactions, opened.writing, opened.tail, Checkpoints(opened.checkpointing))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -217,6 +169,7 @@ class SqliteStore:
     async def _read(self, work: Callable[[], T]) -> T:
         if self._closed:
             raise Unavailable("The store is closed.")
+        await self._writer.all_in()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:
@@ -234,13 +187,3 @@ def look_through(rows: Iterable[Row], words: list[str], limit: int, seen_max: in
         if says(row, words):
             found.append(row)
     return found, None
-
-
-def conflict(error: sqlite3.IntegrityError, first: Row) -> WrongState:
-    """Which promise of the port the append would have broken."""
-    run_id, seq, *_ = first
-    if error.sqlite_errorname == "SQLITE_CONSTRAINT_FOREIGNKEY":
-        return WrongState(f"run {run_id} is not in the index: its first records come with an entry.")
-    if "keys.key" in str(error):
-        return WrongState("the idempotency key was claimed by another request.", code="key_claimed")
-    return taken(run_id, seq)

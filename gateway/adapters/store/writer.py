@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
+from gateway.adapters.store.tail import Tail
+from gateway.adapters.store.transactions import Outcomes, Transactions
 from gateway.core.errors import Unavailable
+
+log = logging.getLogger(__name__)
+encode = msgspec.msgpack.Encoder().encode
 
 WAITING_MAX = 1024
 GATHERING_TURNS = 5
@@ -23,13 +31,15 @@ half a reply. What is waited for longer is less than a millisecond."""
 LOCKED_RETRY_SECONDS = 0.002
 LOCKED_SECONDS_MAX = 5.0
 
+MOVED_AFTER_SECONDS = 0.1
+"""How old the database may be for who looks at the file from outside. Nobody inside sees it older."""
+
+MOVED_AGAIN_SECONDS = 1.0
+
 W = TypeVar("W")
-W_contra = TypeVar("W_contra", contravariant=True)
 
-CarryOut = Callable[[sqlite3.Connection, Sequence[W]], None]
-"""Does some works in the open transaction; raises if one of them cannot be done, whatever the others did."""
-
-Outcomes = list[Exception | None]
+Sure = Callable[[sqlite3.Connection, Sequence[W]], bool]
+"""Whether nothing in the database, or on its way there, can speak against a work."""
 
 
 class Job(Generic[W]):
@@ -42,87 +52,28 @@ class Job(Generic[W]):
         self.done = done
 
 
-class Writer(Protocol[W_contra]):
+def never(connection: sqlite3.Connection, on_its_way: Sequence[object]) -> bool:
+    return False
+
+
+class Writer(Protocol[W]):
     """Owns the connection that writes, from its construction to the end of `close`."""
 
-    async def write(self, work: W_contra) -> None:
+    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
         """Do the work in a transaction, all or nothing, and return when it is durable.
 
         Once asked for it is carried out, also if the caller is cancelled meanwhile: shield the call to learn how it
-        ended.
+        ended. What is sure may be durable before it is in the database.
         """
+        ...
+
+    async def all_in(self) -> None:
+        """Return when the database has all that is durable. Raises what it raises."""
         ...
 
     async def close(self) -> None:
         """Finish what is asked for, then close the connection."""
         ...
-
-
-class Transactions(Generic[W]):
-    """Carries out jobs on a connection, a group at a time. `explain` makes an error of SQLite one for callers."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        carry_out: CarryOut[W],
-        explain: Callable[[sqlite3.Error], Exception],
-    ) -> None:
-        self._connection = connection
-        self._carry_out = carry_out
-        self._explain = explain
-
-    def is_locked(self) -> bool:
-        """Take the lock for the next `commit`, and say whether somebody else has it."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-        return False
-
-    def commit(self, group: Sequence[Job[W]]) -> Outcomes:
-        try:
-            self._begin()
-            outcomes = self._together(group) or [self._alone(job.work) for job in group]
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._roll_back()
-            return [self._explain(error) for _ in group]
-        return outcomes
-
-    def _begin(self) -> None:
-        if not self._connection.in_transaction:
-            self._connection.execute("BEGIN IMMEDIATE")
-
-    def _together(self, group: Sequence[Job[W]]) -> Outcomes | None:
-        """The whole group at once, as it goes nearly always; None if something is wrong with one of them."""
-        try:
-            self._carry_out(self._connection, [job.work for job in group])
-        except Exception:  # noqa: BLE001  each of them says it again below
-            self._roll_back()
-            self._begin()
-            return None
-        return [None for _ in group]
-
-    def _alone(self, work: W) -> Exception | None:
-        """One job of the group. What fails is undone alone, unless SQLite has given up the whole transaction."""
-        self._connection.execute("SAVEPOINT job")
-        try:
-            self._carry_out(self._connection, [work])
-        except Exception as error:
-            if not self._connection.in_transaction:
-                raise
-            self._connection.execute("ROLLBACK TO job")
-            return self._explain(error) if isinstance(error, sqlite3.Error) else error
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("RELEASE job")
-        return None
-
-    def _roll_back(self) -> None:
-        """A transaction that could not be committed. If even this fails, the next BEGIN says so."""
-        with contextlib.suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
 
 
 def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
@@ -136,37 +87,77 @@ def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
 
 
 class LoopWriter(Generic[W]):
-    """Commits on the event loop, once in a few turns of it. For `synchronous = NORMAL`, where a commit is a few dozen
-    microseconds of copying to the kernel: handing it to a thread and back would cost more than it does. As long as jobs
-    come one by one, they do not even wait for that.
+    """Writes on the event loop. For `synchronous = NORMAL`, where a commit is a few dozen microseconds of copying to
+    the kernel: handing it to a thread and back would cost more than it does. What waits for the disk is the checkpoint,
+    and that is done by `checkpoints` elsewhere.
 
-    What waits for the disk is the checkpoint, and that is done by `checkpoints` elsewhere.
+    Jobs that come together are one commit, once in a few turns of the loop. A job that comes alone has nobody to share
+    a commit with: if it is sure it goes to the tail, and to the database with the next commit, or a little later.
     """
 
-    def __init__(self, transactions: Transactions[W], connection: sqlite3.Connection, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, transactions: Transactions[W], connection: sqlite3.Connection, tail: Tail, checkpoints: Checkpoints
+    ) -> None:
         self._transactions = transactions
         self._connection = connection
+        self._tail = tail
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
+        self._in_tail: list[W] = []
         self._group: list[Job[W]] = []
         self._gathered = 0
         self._alone = False
+        self._failure: Exception | None = None
+        """Why what is in the tail could not go to the database. Until it can, everybody waits for a commit."""
         self._locked_until: float | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._moving: asyncio.TimerHandle | None = None
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
 
-    async def write(self, work: W) -> None:
+    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
         if self._closed:
             raise Unavailable("The store is closed.")
         if not self._gathered:
             self._loop.call_soon(self._come_round, GATHERING_TURNS - 1)
         self._gathered += 1
+        is_alone = self._alone and self._gathered == 1
+        if is_alone and self._noted(work, is_sure):
+            return
         job = Job(work, self._loop.create_future())
         self._group.append(job)
-        if self._alone and self._gathered == 1:
+        if is_alone:
             self._commit()
         await job.done
+
+    def _noted(self, work: W, is_sure: Sure[W]) -> bool:
+        """Whether the work is in the tail now."""
+        if self._failure is not None or not self._is_sure(is_sure) or not self._tail.append(encode(work)):
+            return False
+        self._in_tail.append(work)
+        if self._moving is None:
+            self._moving = self._loop.call_later(MOVED_AFTER_SECONDS, self._move)
+        return True
+
+    def _is_sure(self, is_sure: Sure[W]) -> bool:
+        """What the database does not answer, it says again when the work is committed."""
+        try:
+            return is_sure(self._connection, self._in_tail)
+        except sqlite3.Error:
+            return False
+
+    def _move(self) -> None:
+        self._moving = None
+        if self._in_tail:
+            self._commit()
+
+    async def all_in(self) -> None:
+        while self._in_tail:
+            self._commit()
+            if self._failure is not None:
+                raise self._failure
+            if self._in_tail:
+                await asyncio.sleep(LOCKED_RETRY_SECONDS)
 
     def _come_round(self, turns_left: int) -> None:
         if turns_left and not self._alone:
@@ -188,8 +179,30 @@ class LoopWriter(Generic[W]):
             return
         self._locked_until = None
         group, self._group = self._group, []
-        settle(group, self._transactions.commit(group))
+        try:
+            outcomes = self._transactions.commit([job.work for job in group], self._in_tail)
+        except Exception as error:  # noqa: BLE001  whoever waits raises it
+            self._not_moved(error)
+            settle(group, [error for _ in group])
+        else:
+            self._moved()
+            settle(group, outcomes)
+
+    def _moved(self) -> None:
+        self._failure = None
+        self._in_tail.clear()
+        self._tail.begin_anew()
         self._checkpoints.committed()
+
+    def _not_moved(self, error: Exception) -> None:
+        """It is durable all the same, and tried again with each commit, each reading, and by itself."""
+        if not self._in_tail:
+            return
+        if self._failure is None:
+            log.error("what was written last is in %s, and not yet in the database: %s", self._tail.name, error)
+        self._failure = error
+        if self._moving is None:
+            self._moving = self._loop.call_later(MOVED_AGAIN_SECONDS, self._move)
 
     def _is_locked(self) -> bool:
         """Whether somebody else writes, a checkpoint as a rule: that is waited for, within bounds."""
@@ -203,10 +216,15 @@ class LoopWriter(Generic[W]):
         if self._closed:
             return
         self._closed = True
-        while self._group:  # noqa: ASYNC110 - also of those who no longer wait, and so of no future
+        if self._group or self._in_tail:
+            self._commit()
+        while self._again is not None or self._group:  # noqa: ASYNC110 - also of those who no longer wait
             await asyncio.sleep(LOCKED_RETRY_SECONDS)
+        if self._moving is not None:
+            self._moving.cancel()
         await asyncio.to_thread(self._checkpoints.close)
         await asyncio.to_thread(self._connection.close)
+        self._tail.close(needed=bool(self._in_tail))
 
 
 class Checkpoints:
@@ -258,12 +276,15 @@ class ThreadWriter(Generic[W]):
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    async def write(self, work: W) -> None:
+    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
         await self._slots.acquire()
         if self._closing:
             self._slots.release()
             raise Unavailable("The store is closed.")
         await self._submit(work)
+
+    async def all_in(self) -> None:
+        """What is durable is in the database."""
 
     async def close(self) -> None:
         """The thread closes the connection, since that takes time."""
@@ -288,8 +309,14 @@ class ThreadWriter(Generic[W]):
     def _run(self) -> None:
         while not self._ended:
             if group := self._next_group():
-                self._report(group, self._transactions.commit(group))
+                self._report(group, self._outcomes(group))
         self._connection.close()
+
+    def _outcomes(self, group: list[Job[W]]) -> Outcomes:
+        try:
+            return self._transactions.commit([job.work for job in group])
+        except Exception as error:  # noqa: BLE001  whoever waits raises it
+            return [error for _ in group]
 
     def _next_group(self) -> list[Job[W]]:
         """Waits for a job, and takes what else is there."""

@@ -20,7 +20,7 @@ import pytest
 from gateway.adapters.store.opening import Durability, open_files
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.store.statements import migrate, named_statements, numbered_migrations, sql_folder
-from gateway.adapters.store.writer import Job, Outcomes, Transactions
+from gateway.adapters.store.transactions import Outcomes, Transactions
 from gateway.core.errors import Unavailable, WrongState
 from gateway.core.ports import Claim, Entry, Key, Record
 from gateway.core.run import Status
@@ -67,6 +67,7 @@ from gateway.core.run import Status
 
 async def one_run(store, name):
     for turn in itertools.count(1):
+        await asyncio.sleep(0)
         group = [Record(name, seq, b"%d" % seq * 50) for seq in range(turn * 3 - 2, turn * 3 + 1)]
         row = Entry(id=name, agent="a", model="m", status=Status.RUNNING, reason=None, turns=turn, tool_runs=0,
             cost_usd=Decimal(turn), unconfirmed_cost_usd=Decimal(0), created_at=datetime.now(UTC),
@@ -76,25 +77,29 @@ async def one_run(store, name):
 
 async def main():
     store = await SqliteStore.open(sys.argv[1])
-    await asyncio.gather(*(one_run(store, f"r{n}") for n in range(8)))
+    await asyncio.gather(*(one_run(store, f"r{n}") for n in range(int(sys.argv[2]))))
 
 asyncio.run(main())
 """
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[subprocess.Popen[str]]:
+def appending(path: Path, runs: int = 8) -> Iterator[subprocess.Popen[str]]:
     """Another process that appends for ever, three records at a time, and says which appends were acknowledged."""
-    with subprocess.Popen([sys.executable, "-c", APPENDS_FOR_EVER, path], stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-c", APPENDS_FOR_EVER, path, str(runs)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
         finally:
             child.kill()
 
 
+@pytest.mark.parametrize("runs", [1, 8])
 @pytest.mark.parametrize("kill_after", [1, 50, 1500])
-async def test_after_kill_9_every_acknowledged_append_is_there_and_nothing_is_torn(path: Path, kill_after: int) -> None:
-    with appending(path) as child:
+async def test_after_kill_9_every_acknowledged_append_is_there_and_nothing_is_torn(
+    path: Path, kill_after: int, runs: int
+) -> None:
+    with appending(path, runs) as child:
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(kill_after)]
         child.send_signal(signal.SIGKILL)
@@ -147,13 +152,13 @@ async def test_a_link_to_the_file_is_the_same_file(path: Path, tmp_path: Path) -
 
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many jobs there were in each transaction."""
+    """How many works there were in each transaction."""
     sizes: list[int] = []
     commit = Transactions.commit
 
-    def noting(transactions: Transactions[Any], group: Sequence[Job[Any]]) -> Outcomes:
-        sizes.append(len(group))
-        return commit(transactions, group)
+    def noting(transactions: Transactions[Any], works: Sequence[Any], sure: Sequence[Any] = ()) -> Outcomes:
+        sizes.append(len(works) + len(sure))
+        return commit(transactions, works, sure)
 
     monkeypatch.setattr(Transactions, "commit", noting)
     return sizes
@@ -166,11 +171,24 @@ async def test_appends_of_concurrent_runs_share_commits(store: SqliteStore, comm
     assert len(commits) <= 20
 
 
-async def test_a_lone_append_is_committed_at_once(store: SqliteStore, commits: list[int]) -> None:
-    for seq in range(1, 6):
+async def test_lone_appends_need_no_commit_until_somebody_looks(store: SqliteStore, commits: list[int]) -> None:
+    await store.append([Record("r1", 1, b"x")], entry("r1"))
+    await asyncio.sleep(0.01)
+    for seq in range(2, 6):
         await store.append([Record("r1", seq, b"x")], entry("r1"))
+        await asyncio.sleep(0)
+    assert commits == [1]
 
-    assert commits == [1] * 5
+    await store.running()
+    assert commits == [1, 4]
+
+
+async def test_a_lone_append_is_committed_at_once_where_it_waits_for_the_disk(path: Path, commits: list[int]) -> None:
+    async with await SqliteStore.open(path, durability="machine") as store:
+        for seq in range(1, 6):
+            await store.append([Record("r1", seq, b"x")], entry("r1"))
+
+        assert commits == [1] * 5
 
 
 async def test_more_appends_than_the_queue_holds_wait_and_none_is_lost(store: SqliteStore) -> None:
@@ -186,19 +204,21 @@ async def test_what_an_append_writes_does_not_grow_with_the_run(store: SqliteSto
         before = log.stat().st_size
         for seq in range(first, first + 10):
             await store.append([Record("r1", seq, b"x" * 100)], entry("r1", seq))
+            await store.running()
         return log.stat().st_size - before
 
     short = await written_by_ten_appends(1)
     await store.append([Record("r1", seq, b"x" * 100) for seq in range(11, 2011)], None)
+    await store.running()
 
     assert await written_by_ten_appends(2011) <= short * 2
 
 
-async def test_a_list_does_not_wait_for_a_write(store: SqliteStore, path: Path) -> None:
+async def test_a_list_does_not_wait_for_a_commit(store: SqliteStore, path: Path) -> None:
     await store.append([Record("r1", 1, b"x")], entry("r1"))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        held_up = asyncio.ensure_future(store.append([Record("r1", 2, b"x")], None))
+        held_up = asyncio.ensure_future(store.append([Record("r2", 1, b"x")], entry("r2"), Key("key", "f")))
 
         assert await store.running() == ["r1"]
         assert not held_up.done()
@@ -213,6 +233,7 @@ def test_durability_is_how_far_a_commit_waits(path: Path, durability: Durability
 
     assert opened.writing.execute("PRAGMA synchronous").fetchone() == (synchronous,)
     assert opened.writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert (opened.tail is None) == (opened.checkpointing is None) == (durability == "machine")
     opened.reading.close()
     opened.writing.close()
     opened.lock.release(in_order=True)

@@ -28,6 +28,9 @@ INSERT INTO events (run_id, seq, count, body) VALUES (?, ?, ?, ?);
 -- Where a run goes on.
 SELECT seq + count FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1;
 
+-- name: is_begun
+SELECT 1 FROM runs WHERE id = ?;
+
 -- name: upsert_run
 -- What a run is pinned to (agent, model, parent, its beginning, its task) never changes.
 INSERT INTO runs (

@@ -1,0 +1,2 @@
+-- From this version on the newest events may be in PATH.tail, until they are moved here: a gateway that does not know of it
+-- must not open the file.
