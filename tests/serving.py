@@ -16,7 +16,8 @@ import assel
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.adapters.store.opening import appends_in, tail_of
+from gateway.adapters.store.ahead import appends_in
+from gateway.adapters.store.opening import tail_of
 from gateway.adapters.tools.tool import Tool
 from gateway.config import Config
 from gateway.core.pricing import Price

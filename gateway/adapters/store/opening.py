@@ -14,15 +14,15 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from gateway.adapters.store.ahead import appends_in
 from gateway.adapters.store.lock import FileLock
 from gateway.adapters.store.statements import migrate, numbered_migrations, schema_version, sql_folder
 from gateway.adapters.store.sums import add_decimal_sum
-from gateway.adapters.store.tail import Tail, payloads_in
+from gateway.adapters.store.tail import Tail
 from gateway.adapters.store.works import Append, carry_out, place_of
 from gateway.core.errors import Unavailable, WrongState
 
 log = logging.getLogger(__name__)
-decode_append = msgspec.msgpack.Decoder(Append).decode
 
 APPLICATION_ID = 0x41675343
 BUSY_TIMEOUT_SECONDS = 5.0
@@ -109,11 +109,6 @@ def prepare(path: Path, connection: sqlite3.Connection, durability: Durability, 
 
 def tail_of(path: Path) -> Path:
     return path.with_name(path.name + ".tail")
-
-
-def appends_in(tail: Path) -> list[Append]:
-    """In order, and with those that the database has already. Raises OSError, ValueError and msgspec.DecodeError."""
-    return [decode_append(payload) for payload in payloads_in(tail)]
 
 
 def take_in(tail: Path, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gateway.adapters.store.ahead import Ahead
 from gateway.adapters.store.cursor import behind, microseconds, parse
 from gateway.adapters.store.opening import Durability, Opened, open_files, unavailable
 from gateway.adapters.store.rows import Row, entry_from, events_of, group_from, records_in, rows_of, says
 from gateway.adapters.store.statements import named_statements, sql_folder
-from gateway.adapters.store.works import Append, Keep, Work, carry_out, is_sure
-from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Transactions, Writer
+from gateway.adapters.store.transactions import Transactions
+from gateway.adapters.store.works import Append, Keep, carry_out
+from gateway.adapters.store.writer import Checkpoints, LoopWriter, ThreadWriter, Writer
 from gateway.core.errors import Unavailable
 from gateway.core.ports import Claim, Entry, Group, Key, Record, Spread
 from gateway.core.run import Status
@@ -94,8 +96,7 @@ class SqliteStore:
         place = self._going_on.pop(run_id, None)  # until it is known that this was written
         row, figures = rows_of(entry, goes_on=place is not None)
         claim = key and (key.key, key.fingerprint, run_id, time.time_ns() // 1000)
-        append = Append(events, seq in (1, place), row, figures, claim)
-        await self._writer.write(append, functools.partial(is_sure, self._sql, append, seq == place))
+        await self._writer.write(Append(events, seq in (1, place), row, figures, claim))
         if (entry is None and place is not None) or (entry is not None and entry.status is Status.RUNNING):
             self._going_on[run_id] = seq + count
 
@@ -153,13 +154,13 @@ class SqliteStore:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _writer_of(self, opened: Opened) -> Writer[Work]:
+    def _writer_of(self, opened: Opened) -> Writer:
         explain = functools.partial(unavailable, opened.path)
-        carrying_out = functools.partial(carry_out, self._sql)
-        transactions = Transactions(opened.writing, carrying_out, explain)
+        transactions = Transactions(opened.writing, functools.partial(carry_out, self._sql), explain)
         if opened.tail is None or opened.checkpointing is None:
             return ThreadWriter(transactions, opened.writing)
-        return LoopWriter(transactions, opened.writing, opened.tail, Checkpoints(opened.checkpointing))
+        ahead = Ahead(opened.tail, opened.writing, self._sql)
+        return LoopWriter(transactions, opened.writing, ahead, Checkpoints(opened.checkpointing))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What is durable and not yet in the database: a file beside it, to which writes are appended one by one.
+"""What is durable and not yet in the database: a file beside it, to which writes are appended.
 
 A commit of SQLite's is some twenty system calls, and three times as dear where the processor has just been woken; one
 write to a file is one call. What was written is with the kernel, and so outlives the process as a commit with

@@ -44,9 +44,12 @@ class Transactions(Generic[W]):
         try:
             outcomes = self._together([*sure, *works]) or self._one_by_one(works, sure)
             self._connection.execute("COMMIT")
-        except Exception as error:
+        except sqlite3.Error as error:
             self._roll_back()
-            raise (self._explain(error) if isinstance(error, sqlite3.Error) else error) from error
+            raise self._explain(error) from error
+        except Exception:
+            self._roll_back()
+            raise
         return outcomes[len(sure) :]
 
     def _begin(self) -> None:

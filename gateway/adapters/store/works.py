@@ -58,19 +58,6 @@ def carry_out(sql: Mapping[str, str], connection: sqlite3.Connection, works: Seq
             raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
 
 
-def is_sure(
-    sql: Mapping[str, str], append: Append, goes_on: bool, connection: sqlite3.Connection, on_its_way: Sequence[Work]
-) -> bool:
-    """Whether nothing can speak against an append: the run is known to go on there, or nobody has begun it. A key is
-    known to the database alone."""
-    run_id, seq, _, _ = append.events
-    if append.claim is not None or goes_on:
-        return append.claim is None
-    begun = [work.events[0] for work in on_its_way if isinstance(work, Append)]
-    begins = seq == 1 and append.row is not None and run_id not in begun
-    return begins and connection.execute(sql["is_begun"], (run_id,)).fetchone() is None
-
-
 def last_said(appends: Iterable[Append]) -> tuple[list[Row], list[Row]]:
     """Of each run its last index row, and the figures that were said after it."""
     rows: dict[str, Row] = {}

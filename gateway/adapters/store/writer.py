@@ -1,7 +1,4 @@
-"""Writing, in groups: whatever has been asked for meanwhile is committed next, in one transaction.
-
-Knows SQLite, and nothing of what is written.
-"""
+"""Writing, in groups: whatever has been asked for meanwhile is written next, together."""
 
 from __future__ import annotations
 
@@ -11,22 +8,23 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
-import msgspec
-
-from gateway.adapters.store.tail import Tail
+from gateway.adapters.store.ahead import Ahead
 from gateway.adapters.store.transactions import Outcomes, Transactions
+from gateway.adapters.store.works import Work
 from gateway.core.errors import Unavailable
 
 log = logging.getLogger(__name__)
-encode = msgspec.msgpack.Encoder().encode
 
 WAITING_MAX = 1024
 GATHERING_TURNS = 5
-"""Turns of the event loop whose jobs are one commit: each reads from a few sockets only, and a commit costs as much as
-half a reply. What is waited for longer is less than a millisecond."""
+"""Turns of the event loop whose jobs are written together: each reads from a few sockets only, and what follows then
+costs less for some runs at once. What is waited for longer is less than a millisecond."""
+
+CHECKPOINT_WORKS = 8000
+"""The write-ahead log has 8 to 40 MB then."""
 
 LOCKED_RETRY_SECONDS = 0.002
 LOCKED_SECONDS_MAX = 5.0
@@ -36,34 +34,25 @@ MOVED_AFTER_SECONDS = 0.1
 
 MOVED_AGAIN_SECONDS = 1.0
 
-W = TypeVar("W")
 
-Sure = Callable[[sqlite3.Connection, Sequence[W]], bool]
-"""Whether nothing in the database, or on its way there, can speak against a work."""
-
-
-class Job(Generic[W]):
+class Job:
     """A work, and what becomes of it."""
 
     __slots__ = ("done", "work")
 
-    def __init__(self, work: W, done: asyncio.Future[None]) -> None:
+    def __init__(self, work: Work, done: asyncio.Future[None]) -> None:
         self.work = work
         self.done = done
 
 
-def never(connection: sqlite3.Connection, on_its_way: Sequence[object]) -> bool:
-    return False
-
-
-class Writer(Protocol[W]):
+class Writer(Protocol):
     """Owns the connection that writes, from its construction to the end of `close`."""
 
-    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
+    async def write(self, work: Work) -> None:
         """Do the work in a transaction, all or nothing, and return when it is durable.
 
         Once asked for it is carried out, also if the caller is cancelled meanwhile: shield the call to learn how it
-        ended. What is sure may be durable before it is in the database.
+        ended. It may be durable before it is in the database.
         """
         ...
 
@@ -76,7 +65,7 @@ class Writer(Protocol[W]):
         ...
 
 
-def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
+def settle(group: Sequence[Job], outcomes: Outcomes) -> None:
     for job, error in zip(group, outcomes, strict=True):
         if job.done.done():
             continue
@@ -86,90 +75,91 @@ def settle(group: Sequence[Job[W]], outcomes: Outcomes) -> None:
             job.done.set_exception(error)
 
 
-class LoopWriter(Generic[W]):
+class LoopWriter:
     """Writes on the event loop. For `synchronous = NORMAL`, where a commit is a few dozen microseconds of copying to
     the kernel: handing it to a thread and back would cost more than it does. What waits for the disk is the checkpoint,
     and that is done by `checkpoints` elsewhere.
 
-    Jobs that come together are one commit, once in a few turns of the loop. A job that comes alone has nobody to share
-    a commit with: if it is sure it goes to the tail, and to the database with the next commit, or a little later.
+    Jobs that come together are written together, once in a few turns of the loop; as long as they come one by one, they
+    do not even wait for that. What `ahead` takes is durable by one write to a file, and goes to the database with the
+    next commit, or a little later. The others are a commit.
     """
 
     def __init__(
-        self, transactions: Transactions[W], connection: sqlite3.Connection, tail: Tail, checkpoints: Checkpoints
+        self, transactions: Transactions[Work], connection: sqlite3.Connection, ahead: Ahead, checkpoints: Checkpoints
     ) -> None:
         self._transactions = transactions
         self._connection = connection
-        self._tail = tail
+        self._ahead = ahead
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
-        self._in_tail: list[W] = []
-        self._group: list[Job[W]] = []
-        self._gathered = 0
+        self._gathered: list[Job] = []
+        self._came = 0
         self._alone = False
+        self._to_commit: list[Job] = []
         self._failure: Exception | None = None
-        """Why what is in the tail could not go to the database. Until it can, everybody waits for a commit."""
+        """Why what is ahead could not go to the database. Until it can, everybody waits for a commit."""
         self._locked_until: float | None = None
         self._again: asyncio.TimerHandle | None = None
         self._moving: asyncio.TimerHandle | None = None
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
 
-    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
+    async def write(self, work: Work) -> None:
         if self._closed:
             raise Unavailable("The store is closed.")
-        if not self._gathered:
+        if not self._came:
             self._loop.call_soon(self._come_round, GATHERING_TURNS - 1)
-        self._gathered += 1
-        is_alone = self._alone and self._gathered == 1
-        if is_alone and self._noted(work, is_sure):
-            return
+        self._came += 1
         job = Job(work, self._loop.create_future())
-        self._group.append(job)
-        if is_alone:
-            self._commit()
+        self._gathered.append(job)
+        if self._alone and self._came == 1:
+            self._write_gathered()
         await job.done
-
-    def _noted(self, work: W, is_sure: Sure[W]) -> bool:
-        """Whether the work is in the tail now."""
-        if self._failure is not None or not self._is_sure(is_sure) or not self._tail.append(encode(work)):
-            return False
-        self._in_tail.append(work)
-        if self._moving is None:
-            self._moving = self._loop.call_later(MOVED_AFTER_SECONDS, self._move)
-        return True
-
-    def _is_sure(self, is_sure: Sure[W]) -> bool:
-        """What the database does not answer, it says again when the work is committed."""
-        try:
-            return is_sure(self._connection, self._in_tail)
-        except sqlite3.Error:
-            return False
-
-    def _move(self) -> None:
-        self._moving = None
-        if self._in_tail:
-            self._commit()
-
-    async def all_in(self) -> None:
-        while self._in_tail:
-            self._commit()
-            if self._failure is not None:
-                raise self._failure
-            if self._in_tail:
-                await asyncio.sleep(LOCKED_RETRY_SECONDS)
 
     def _come_round(self, turns_left: int) -> None:
         if turns_left and not self._alone:
             self._loop.call_soon(self._come_round, turns_left - 1)
             return
-        self._alone = self._gathered == 1
-        self._gathered = 0
-        if self._group:
+        self._alone = self._came == 1
+        self._came = 0
+        self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        taken: list[Job] = []
+        rest: list[Job] = []
+        for job in gathered:
+            (taken if self._failure is None and self._ahead.takes(job.work) else rest).append(job)
+        if taken and not self._noted(taken):
+            rest = gathered
+        if rest:
+            self._to_commit += rest
             self._commit()
 
+    def _noted(self, jobs: list[Job]) -> bool:
+        if not self._ahead.note([job.work for job in jobs]):
+            return False
+        settle(jobs, [None for _ in jobs])
+        if self._moving is None:
+            self._moving = self._loop.call_later(MOVED_AFTER_SECONDS, self._move)
+        return True
+
+    def _move(self) -> None:
+        self._moving = None
+        if self._ahead.works:
+            self._commit()
+
+    async def all_in(self) -> None:
+        while self._ahead.works:
+            self._commit()
+            if self._failure is not None:
+                raise self._failure
+            if self._ahead.works:
+                await asyncio.sleep(LOCKED_RETRY_SECONDS)
+
     def _commit(self) -> None:
-        """What has been asked for; if the file is locked, a little later."""
+        """What is ahead and what has been asked for; if the file is locked, a little later."""
         if self._again is None:
             self._try()
 
@@ -178,28 +168,27 @@ class LoopWriter(Generic[W]):
         if self._again is not None:
             return
         self._locked_until = None
-        group, self._group = self._group, []
+        jobs, self._to_commit = self._to_commit, []
         try:
-            outcomes = self._transactions.commit([job.work for job in group], self._in_tail)
+            outcomes = self._transactions.commit([job.work for job in jobs], self._ahead.works)
         except Exception as error:  # noqa: BLE001  whoever waits raises it
             self._not_moved(error)
-            settle(group, [error for _ in group])
+            settle(jobs, [error for _ in jobs])
         else:
-            self._moved()
-            settle(group, outcomes)
+            self._moved(len(jobs))
+            settle(jobs, outcomes)
 
-    def _moved(self) -> None:
+    def _moved(self, jobs: int) -> None:
         self._failure = None
-        self._in_tail.clear()
-        self._tail.begin_anew()
-        self._checkpoints.committed()
+        self._checkpoints.committed(jobs + len(self._ahead.works))
+        self._ahead.moved()
 
     def _not_moved(self, error: Exception) -> None:
         """It is durable all the same, and tried again with each commit, each reading, and by itself."""
-        if not self._in_tail:
+        if not self._ahead.works:
             return
         if self._failure is None:
-            log.error("what was written last is in %s, and not yet in the database: %s", self._tail.name, error)
+            log.error("what was written last is durable, and not yet in the database: %s", error)
         self._failure = error
         if self._moving is None:
             self._moving = self._loop.call_later(MOVED_AGAIN_SECONDS, self._move)
@@ -216,15 +205,15 @@ class LoopWriter(Generic[W]):
         if self._closed:
             return
         self._closed = True
-        if self._group or self._in_tail:
-            self._commit()
-        while self._again is not None or self._group:  # noqa: ASYNC110 - also of those who no longer wait
+        self._write_gathered()
+        self._move()
+        while self._again is not None:  # noqa: ASYNC110 - also of those who no longer wait, and so of no future
             await asyncio.sleep(LOCKED_RETRY_SECONDS)
         if self._moving is not None:
             self._moving.cancel()
         await asyncio.to_thread(self._checkpoints.close)
         await asyncio.to_thread(self._connection.close)
-        self._tail.close(needed=bool(self._in_tail))
+        self._ahead.close()
 
 
 class Checkpoints:
@@ -234,18 +223,18 @@ class Checkpoints:
     so that the log begins anew instead of growing for as long as there is always somebody writing.
     """
 
-    def __init__(self, connection: sqlite3.Connection, every_commits: int = 1000) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._every_commits = every_commits
-        self._commits = 0
+        self._works = 0
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
         self._thread.start()
 
-    def committed(self) -> None:
-        self._commits += 1
-        if self._commits % self._every_commits == 0:
+    def committed(self, works: int) -> None:
+        self._works += works
+        if self._works >= CHECKPOINT_WORKS:
+            self._works = 0
             self._wake.set()
 
     def close(self) -> None:
@@ -262,21 +251,21 @@ class Checkpoints:
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
-class ThreadWriter(Generic[W]):
+class ThreadWriter:
     """Commits in a thread of its own. For `synchronous = FULL`, where every commit waits for the disk."""
 
-    def __init__(self, transactions: Transactions[W], connection: sqlite3.Connection) -> None:
+    def __init__(self, transactions: Transactions[Work], connection: sqlite3.Connection) -> None:
         self._transactions = transactions
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(WAITING_MAX)
-        self._queue: queue.SimpleQueue[Job[W] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closing = False
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    async def write(self, work: W, is_sure: Sure[W] = never) -> None:
+    async def write(self, work: Work) -> None:
         await self._slots.acquire()
         if self._closing:
             self._slots.release()
@@ -294,12 +283,12 @@ class ThreadWriter(Generic[W]):
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _submit(self, work: W) -> asyncio.Future[None]:
+    def _submit(self, work: Work) -> asyncio.Future[None]:
         job = Job(work, self._loop.create_future())
         self._queue.put(job)
         return job.done
 
-    def _settle(self, group: list[Job[W]], outcomes: Outcomes) -> None:
+    def _settle(self, group: list[Job], outcomes: Outcomes) -> None:
         for _ in group:
             self._slots.release()
         settle(group, outcomes)
@@ -312,15 +301,15 @@ class ThreadWriter(Generic[W]):
                 self._report(group, self._outcomes(group))
         self._connection.close()
 
-    def _outcomes(self, group: list[Job[W]]) -> Outcomes:
+    def _outcomes(self, group: list[Job]) -> Outcomes:
         try:
             return self._transactions.commit([job.work for job in group])
         except Exception as error:  # noqa: BLE001  whoever waits raises it
             return [error for _ in group]
 
-    def _next_group(self) -> list[Job[W]]:
+    def _next_group(self) -> list[Job]:
         """Waits for a job, and takes what else is there."""
-        group: list[Job[W]] = []
+        group: list[Job] = []
         job = self._queue.get()
         with contextlib.suppress(queue.Empty):
             while job is not None:
@@ -331,7 +320,7 @@ class ThreadWriter(Generic[W]):
             self._ended = True
         return group
 
-    def _report(self, group: list[Job[W]], outcomes: Outcomes) -> None:
+    def _report(self, group: list[Job], outcomes: Outcomes) -> None:
         """One wake-up of the event loop for the whole group; none if the loop is gone, and all who waited with it."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, group, outcomes)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.adapters.store.opening import appends_in, tail_of
+from gateway.adapters.store.ahead import appends_in
+from gateway.adapters.store.opening import tail_of
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.store.tail import Tail, payloads_in
 from gateway.core.errors import Unavailable, WrongState
