@@ -19,7 +19,7 @@ from gateway.core.errors import Unavailable
 log = logging.getLogger(__name__)
 
 WAITING_MAX = 1024
-GATHERING_TURNS = 5
+GATHERING_TURNS = 8
 """Turns of the event loop whose jobs are written together: each reads from a few sockets only, and what follows then
 costs less for some runs at once. What is waited for longer is less than a millisecond."""
 
