@@ -30,17 +30,6 @@ from tests.adapters.store.test_sqlite import entry
 COUNTER = itertools.count()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(path) as store:
-        yield store
-
-
 async def alone(store: SqliteStore, run_id: str, *seqs: int, turns: int = 0, status: Status = Status.RUNNING) -> None:
     """An append that nobody shares a commit with."""
     await asyncio.sleep(0)

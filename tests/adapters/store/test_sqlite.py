@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -42,17 +42,6 @@ def entry(run_id: str, turns: int = 0) -> Entry:
         created_at=NOON,
         updated_at=NOON,
     )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(path) as store:
-        yield store
 
 
 # --- the death of the process ---------------------------------------------------------------------------------------
