@@ -16,8 +16,8 @@ import assel
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.adapters.store.ahead import appends_in
-from gateway.adapters.store.opening import tail_of
+from gateway.adapters.store.ahead import appends_in, tail_of
+from gateway.adapters.store.tail import left_in
 from gateway.adapters.tools.tool import Tool
 from gateway.config import Config
 from gateway.core.pricing import Price
@@ -144,7 +144,7 @@ class Gateway:
     def stored_runs(self) -> int:
         """How many runs the store has, read beside the gateway: the tail first, since what is in it moves."""
         path = Path(self.config.store.path)
-        in_tail = {append.events[0] for append in appends_in(tail_of(path))}
+        in_tail = {append.events[0] for append in appends_in(left_in(tail_of(path)))}
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return len(in_tail.union(id_ for (id_,) in connection.execute("SELECT id FROM runs")))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 import time
@@ -14,15 +13,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.adapters.store.ahead import appends_in
+from gateway.adapters.store.ahead import tail_of, take_in
 from gateway.adapters.store.lock import FileLock
 from gateway.adapters.store.statements import migrate, numbered_migrations, schema_version, sql_folder
 from gateway.adapters.store.sums import add_decimal_sum
 from gateway.adapters.store.tail import Tail
-from gateway.adapters.store.works import Append, carry_out, place_of
-from gateway.core.errors import Unavailable, WrongState
-
-log = logging.getLogger(__name__)
+from gateway.core.errors import Unavailable
 
 APPLICATION_ID = 0x41675343
 BUSY_TIMEOUT_SECONDS = 5.0
@@ -72,13 +68,14 @@ def open_files(name: Path | str, durability: Durability, sql: Mapping[str, str])
             undo.callback(lock.release, in_order=lock.was_left_in_order)
             writing = undo.enter_context(contextlib.closing(connect(str(path))))
             prepare(path, writing, durability, sql)
+            mark = take_in(tail_of(path), writing, sql)
             reading = undo.enter_context(contextlib.closing(connect(f"{path.as_uri()}?mode=ro")))
             add_decimal_sum(reading)
             checkpointing = tail = None
             if durability == "process":
                 checkpointing = undo.enter_context(contextlib.closing(connect(str(path))))
-                tail = Tail.begin(tail_of(path))
-        except (sqlite3.Error, OSError, ValueError, msgspec.DecodeError, WrongState) as error:
+                tail = Tail(tail_of(path), mark)
+        except (sqlite3.Error, OSError, ValueError, msgspec.DecodeError) as error:
             raise unavailable(path, error) from error
         undo.pop_all()
     return Opened(path, lock, writing, reading, checkpointing, tail)
@@ -103,36 +100,7 @@ def prepare(path: Path, connection: sqlite3.Connection, durability: Durability, 
     connection.executescript(sql["prepare"])
     connection.executescript(sql[f"durable_{durability}"])
     migrate(connection, numbered_migrations(sql_folder() / "migrations"))
-    take_in(tail_of(path), connection, sql)
     forget_old_keys(connection, sql)
-
-
-def tail_of(path: Path) -> Path:
-    return path.with_name(path.name + ".tail")
-
-
-def take_in(tail: Path, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
-    """What a gateway that died had not yet moved to the database. Most of a tail, or all, is there already; where the
-    machine has died too, there may be less in the database than what the tail goes on from."""
-    places: dict[str, int] = {}
-    missing: list[Append] = []
-    lost: set[str] = set()
-    for append in appends_in(tail):
-        run_id, seq, count, _ = append.events
-        place = places.get(run_id) or place_of(connection, sql, run_id)
-        if seq == place:
-            missing.append(append)
-            place += count
-        elif seq > place:
-            lost.add(run_id)
-        places[run_id] = place
-    for run_id in sorted(lost):
-        log.warning("run %s goes on at its event %d: the machine has lost what was behind it", run_id, places[run_id])
-    if missing:
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            carry_out(sql, connection, missing)
-    tail.unlink(missing_ok=True)
 
 
 def forget_old_keys(connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:

@@ -51,6 +51,8 @@ class SqliteStore:
         self._closed = False
         self._going_on: dict[str, int] = {}
         """Runs whose rows are known to say `running`, and where they go on: nobody else writes them."""
+        self._asked_last: dict[str, Row] = {}
+        """Of runs that are being written, what was asked for last: only that can say where they go on."""
 
     @classmethod
     async def open(cls, path: Path | str, *, durability: Durability = "process") -> Self:
@@ -96,7 +98,15 @@ class SqliteStore:
         place = self._going_on.pop(run_id, None)  # until it is known that this was written
         row, figures = rows_of(entry, goes_on=place is not None)
         claim = key and (key.key, key.fingerprint, run_id, time.time_ns() // 1000)
-        await self._writer.write(Append(events, seq in (1, place), row, figures, claim))
+        self._asked_last[run_id] = events
+        try:
+            await self._writer.write(Append(events, seq in (1, place), row, figures, claim))
+        finally:
+            was_last = self._asked_last.get(run_id) is events
+            if was_last:
+                del self._asked_last[run_id]
+        if not was_last:
+            return
         if (entry is None and place is not None) or (entry is not None and entry.status is Status.RUNNING):
             self._going_on[run_id] = seq + count
 
@@ -171,6 +181,8 @@ class SqliteStore:
         if self._closed:
             raise Unavailable("The store is closed.")
         await self._writer.all_in()
+        if self._closed:  # meanwhile
+            raise Unavailable("The store is closed.")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:

@@ -40,7 +40,8 @@ class Transactions(Generic[W]):
         return False
 
     def commit(self, works: Sequence[W], sure: Sequence[W] = ()) -> Outcomes:
-        """What became of the works, behind those that are sure. Raises if nothing at all is in."""
+        """What became of those that are sure, and then of the works. Raises if nothing at all is in, as it is if SQLite
+        cannot do what is sure."""
         try:
             outcomes = self._together([*sure, *works]) or self._one_by_one(works, sure)
             self._connection.execute("COMMIT")
@@ -50,7 +51,7 @@ class Transactions(Generic[W]):
         except Exception:
             self._roll_back()
             raise
-        return outcomes[len(sure) :]
+        return [self._explain(error) if isinstance(error, sqlite3.Error) else error for error in outcomes]
 
     def _begin(self) -> None:
         if not self._connection.in_transaction:
@@ -68,8 +69,13 @@ class Transactions(Generic[W]):
 
     def _one_by_one(self, works: Sequence[W], sure: Sequence[W]) -> Outcomes:
         self._begin()
-        self._carry_out(self._connection, sure)
-        return [*(None for _ in sure), *map(self._alone, works)]
+        return [*map(self._surely, sure), *map(self._alone, works)]
+
+    def _surely(self, work: W) -> Exception | None:
+        error = self._alone(work)
+        if isinstance(error, sqlite3.Error):
+            raise error
+        return error
 
     def _alone(self, work: W) -> Exception | None:
         """One work of the group. What fails is undone alone, unless SQLite has given up the whole transaction."""
@@ -80,7 +86,7 @@ class Transactions(Generic[W]):
             if not self._connection.in_transaction:
                 raise
             self._connection.execute("ROLLBACK TO job")
-            return self._explain(error) if isinstance(error, sqlite3.Error) else error
+            return error
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("RELEASE job")

@@ -1,4 +1,4 @@
-"""What is written, and the statements that write it: appends of runs, and answers that are kept."""
+"""What is written, and the statements that write it: appends of runs, answers that are kept, marks of the database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ class Keep(NamedTuple):
     key: str
 
 
-Work = Append | Keep
+class Mark(NamedTuple):
+    """By which the database is known as it is behind this: the tail that goes on from it has the same."""
+
+    value: int
+
+
+Work = Append | Keep | Mark
 
 
 def carry_out(sql: Mapping[str, str], connection: sqlite3.Connection, works: Sequence[Work]) -> None:
@@ -54,7 +60,9 @@ def carry_out(sql: Mapping[str, str], connection: sqlite3.Connection, works: Seq
     except sqlite3.IntegrityError as error:
         raise conflict(error, appends[0].events) from error
     for work in works:
-        if isinstance(work, Keep) and not connection.execute(sql["keep_answer"], work).rowcount:
+        if isinstance(work, Mark):
+            connection.execute(sql["set_mark"], work)
+        elif isinstance(work, Keep) and not connection.execute(sql["keep_answer"], work).rowcount:
             raise WrongState("the idempotency key was never claimed: there is no answer to keep.")
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.adapters.store.ahead import Ahead
 from gateway.adapters.store.transactions import Outcomes, Transactions
-from gateway.adapters.store.works import Work
+from gateway.adapters.store.works import Append, Work
 from gateway.core.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,9 @@ GATHERING_TURNS = 8
 """Turns of the event loop whose jobs are written together: each reads from a few sockets only, and what follows then
 costs less for some runs at once. What is waited for longer is less than a millisecond."""
 
-CHECKPOINT_WORKS = 8000
-"""The write-ahead log has 8 to 40 MB then."""
+CHECKPOINT_BYTES = 24 * 2**20
+WORK_BYTES = 2048
+"""What a work adds to the write-ahead log besides its events, roughly: the log has 10 to 40 MB at a checkpoint."""
 
 LOCKED_RETRY_SECONDS = 0.002
 LOCKED_SECONDS_MAX = 5.0
@@ -153,10 +154,10 @@ class LoopWriter:
     async def all_in(self) -> None:
         while self._ahead.works:
             self._commit()
-            if self._failure is not None:
-                raise self._failure
-            if self._ahead.works:
+            while self._again is not None:  # noqa: ASYNC110 - whoever waits here waits for no work of its own
                 await asyncio.sleep(LOCKED_RETRY_SECONDS)
+            if self._ahead.works and self._failure is not None:
+                raise self._failure
 
     def _commit(self) -> None:
         """What is ahead and what has been asked for; if the file is locked, a little later."""
@@ -169,19 +170,28 @@ class LoopWriter:
             return
         self._locked_until = None
         jobs, self._to_commit = self._to_commit, []
+        works, sure = [job.work for job in jobs], self._ahead.to_commit()
         try:
-            outcomes = self._transactions.commit([job.work for job in jobs], self._ahead.works)
+            outcomes = self._committed(works, sure)
         except Exception as error:  # noqa: BLE001  whoever waits raises it
             self._not_moved(error)
             settle(jobs, [error for _ in jobs])
-        else:
-            self._moved(len(jobs))
-            settle(jobs, outcomes)
-
-    def _moved(self, jobs: int) -> None:
+            return
         self._failure = None
-        self._checkpoints.committed(jobs + len(self._ahead.works))
-        self._ahead.moved()
+        self._checkpoints.committed([*sure, *works])
+        self._ahead.committed()
+        for error in filter(None, outcomes[: len(sure)]):
+            log.error("what was durable cannot go to the database, and is left out of it: %s", error)
+        settle(jobs, outcomes[len(sure) :])
+
+    def _committed(self, works: Sequence[Work], sure: Sequence[Work]) -> Outcomes:
+        """On a full disk with the room that the tail has kept for this."""
+        try:
+            return self._transactions.commit(works, sure)
+        except Exception:
+            if not self._ahead.gives_way():
+                raise
+        return self._transactions.commit(works, sure)
 
     def _not_moved(self, error: Exception) -> None:
         """It is durable all the same, and tried again with each commit, each reading, and by itself."""
@@ -225,16 +235,16 @@ class Checkpoints:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._works = 0
+        self._bytes = 0
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
         self._thread.start()
 
-    def committed(self, works: int) -> None:
-        self._works += works
-        if self._works >= CHECKPOINT_WORKS:
-            self._works = 0
+    def committed(self, works: Sequence[Work]) -> None:
+        self._bytes += sum(WORK_BYTES + (len(work.events[3]) if isinstance(work, Append) else 0) for work in works)
+        if self._bytes >= CHECKPOINT_BYTES:
+            self._bytes = 0
             self._wake.set()
 
     def close(self) -> None:

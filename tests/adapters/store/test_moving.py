@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.adapters.store.ahead import appends_in
-from gateway.adapters.store.opening import tail_of
+from gateway.adapters.store.ahead import appends_in, tail_of
 from gateway.adapters.store.sqlite import SqliteStore
-from gateway.adapters.store.tail import Tail, payloads_in
+from gateway.adapters.store.tail import Left, Tail, left_in
 from gateway.core.errors import Unavailable, WrongState
 from gateway.core.ports import Entry, Key, Record
 from gateway.core.run import Status
@@ -42,7 +41,7 @@ def records(run_id: str, *seqs: int) -> list[Record]:
 
 
 def in_tail(path: Path) -> list[tuple[str, int]]:
-    return [(append.events[0], append.events[1]) for append in appends_in(tail_of(path))]
+    return [(append.events[0], append.events[1]) for append in appends_in(left_in(tail_of(path)))]
 
 
 def in_database(path: Path) -> list[tuple[str, int, int]]:
@@ -201,29 +200,61 @@ def refuse_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.adapters.store.works.last_said", refuse)
 
 
-async def test_where_the_machine_has_lost_what_a_tail_goes_on_from_the_run_goes_on_before_it(
-    path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("older_by", ["a move", "a commit", "all that there was"])
+async def test_a_tail_that_goes_on_from_a_newer_database_is_kept_and_not_used(
+    store: SqliteStore, path: Path, older_by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two files that nobody forced to the disk: the database may be older than the tail."""
-    async with await SqliteStore.open(path) as store:
-        await settled(store, "r1")
-        await settled(store, "r2")
-        older = copied(path)
+    """A backup put in the place of the database; or two files of which the machine's death took more from one."""
+    await settled(store, "r1")
+    older = copied(path)
+    if older_by == "a commit":
+        await store.append(records("r2", 1), entry("r2"), Key("key", "f"))
+    else:
         await alone(store, "r1", 2)
-        await alone(store, "r1", 3)
         await store.running()
-        await alone(store, "r1", 4)
-        await alone(store, "r2", 2)
-        await alone(store, "r1", 5, turns=9)
-        shutil.copy(tail_of(path), tail_of(older))
+    await alone(store, "r1", 3 if older_by != "a commit" else 2)
+    await alone(store, "r3", 1, turns=9)
+    if older_by == "all that there was":
+        for file in older.parent.iterdir():
+            file.unlink()
+    shutil.copy(tail_of(path), tail_of(older))
+    left = left_in(tail_of(path))
+    assert left is not None
 
-    async with await SqliteStore.open(older) as store:
-        assert await store.read("r1") == records("r1", 1)
-        assert await store.read("r2") == records("r2", 1, 2)
-        assert [found.turns for found in (await store.page(status=None, agent=None, before=None, limit=9))[0]] == [0, 0]
+    async with await SqliteStore.open(older) as next_one:
+        expected = [] if older_by == "all that there was" else records("r1", 1)
+        assert await next_one.read("r1") == expected
+        assert await next_one.read("r3") == []
+    kept = older.with_name(f"{tail_of(older).name}.{left.mark}")
+    assert left_in(kept) == left
     assert [record.getMessage() for record in caplog.records] == [
-        "run r1 goes on at its event 2: the machine has lost what was behind it"
+        f"store.db.tail does not belong to the database beside it, and is kept as {kept.name}: "
+        "it goes on from a newer database"
     ]
+
+
+async def test_what_is_moved_already_is_not_taken_in_again(store: SqliteStore, path: Path) -> None:
+    await settled(store, "r1")
+    await alone(store, "r2", 1)
+    await alone(store, "r2", 2)
+    await store.running()
+    left = copied(path)
+    assert in_tail(left) == [("r2", 1), ("r2", 2)]
+
+    async with await SqliteStore.open(left) as next_one:
+        assert await next_one.read("r2") == records("r2", 1, 2)
+    assert sorted(file.name for file in left.parent.iterdir()) == ["store.db", "store.db.lock"]
+
+
+async def test_behind_what_is_new_in_a_tail_nothing_of_before_is_read(store: SqliteStore, path: Path) -> None:
+    await settled(store, "r1")
+    for seq in range(2, 9):
+        await alone(store, "r1", seq)
+    await store.running()
+    await alone(store, "r1", 9)
+
+    assert in_tail(path) == [("r1", 9)]
+    assert b"r1" in tail_of(path).read_bytes()[200:]
 
 
 async def test_a_tail_of_another_kind_is_refused_and_left_alone(path: Path) -> None:
@@ -235,13 +266,14 @@ async def test_a_tail_of_another_kind_is_refused_and_left_alone(path: Path) -> N
 
 
 async def test_whole_payloads_that_are_no_appends_are_refused_and_left_alone(path: Path) -> None:
-    tail = Tail.begin(tail_of(path))
+    tail = Tail(tail_of(path), 0)
+    tail.begin(0)
     tail.append(b"\x93\x01\x02\x03")
     tail.close(needed=True)
 
     with pytest.raises(Unavailable, match=r"store\.db cannot be used: "):
         await SqliteStore.open(path)
-    assert payloads_in(tail_of(path)) == [b"\x93\x01\x02\x03"]
+    assert left_in(tail_of(path)) == Left(0, [b"\x93\x01\x02\x03"])
 
 
 # --- any history ----------------------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ INSERT INTO events (run_id, seq, count, body) VALUES (?, ?, ?, ?);
 -- Where a run goes on.
 SELECT seq + count FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1;
 
+-- name: mark
+SELECT value FROM mark;
+
+-- name: set_mark
+UPDATE mark SET value = ?;
+
 -- name: is_begun
 SELECT 1 FROM runs WHERE id = ?;
 
