@@ -246,6 +246,23 @@ async def test_what_is_moved_already_is_not_taken_in_again(store: SqliteStore, p
     assert sorted(file.name for file in left.parent.iterdir()) == ["store.db", "store.db.lock"]
 
 
+async def test_a_tail_that_was_taken_in_by_one_that_died_before_it_went_is_not_taken_in_again(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await settled(store, "r1")
+    await alone(store, "r1", 2)
+    left = copied(path)
+    with monkeypatch.context() as dying:
+        dying.setattr(Path, "unlink", None)
+        with pytest.raises(TypeError):
+            await SqliteStore.open(left)
+    assert in_tail(left) == [("r1", 2)]
+
+    async with await SqliteStore.open(left) as next_one:
+        assert await next_one.read("r1") == records("r1", 1, 2)
+    assert caplog.records == []
+
+
 async def test_behind_what_is_new_in_a_tail_nothing_of_before_is_read(store: SqliteStore, path: Path) -> None:
     await settled(store, "r1")
     for seq in range(2, 9):

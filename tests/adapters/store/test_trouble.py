@@ -68,20 +68,67 @@ asyncio.run(look())
 """
 
 
+DIES_BEFORE_THE_DISK_IS_FULL = """
+import asyncio, json, os, signal, sys
+from pathlib import Path
+from gateway.adapters.store.sqlite import SqliteStore
+from gateway.core.ports import Record
+from tests.adapters.store.test_sqlite import entry
+
+store_path = Path(sys.argv[1]) / "store.db"
+
+async def begin():
+    store = await SqliteStore.open(store_path)
+    for seq in range(1, 201):
+        await store.append([Record("r1", seq, b"x" * 3000)], entry("r1"))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def fill():
+    with open(store_path.with_name("ballast"), "wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+async def look():
+    async with await SqliteStore.open(store_path) as store:
+        print(json.dumps(len(await store.read("r1"))))
+
+if not (child := os.fork()):
+    asyncio.run(begin())
+os.waitpid(child, 0)
+try:
+    fill()
+except OSError:
+    asyncio.run(look())
+"""
+
+
 def can_mount() -> bool:
     return subprocess.run([*IN_A_SMALL_DISK, "mount -t tmpfs none /mnt"], capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not can_mount(), reason="needs a small disk of its own: unshare and mount")
-def test_on_a_disk_that_is_full_what_was_acknowledged_can_be_read_by_this_process_and_the_next(tmp_path: Path) -> None:
-    command = [*IN_A_SMALL_DISK, MOUNTED, str(tmp_path), sys.executable, "-c", FILLS_THE_DISK, str(tmp_path)]
+def on_a_small_disk(folder: Path, program: str) -> list[Any]:
+    """What the program prints."""
+    command = [*IN_A_SMALL_DISK, MOUNTED, str(folder), sys.executable, "-c", program, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert not done.returncode, done.stderr
-    (acknowledged, read, told), next_read, last_read = map(json.loads, done.stdout.splitlines())
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+small_disk = pytest.mark.skipif(not can_mount(), reason="needs a small disk of its own: unshare and mount")
+
+
+@small_disk
+def test_on_a_disk_that_is_full_what_was_acknowledged_can_be_read_by_this_process_and_the_next(tmp_path: Path) -> None:
+    (acknowledged, read, told), next_read, last_read = on_a_small_disk(tmp_path, FILLS_THE_DISK)
 
     assert min(acknowledged.values()) > 100
     assert read == next_read == last_read == acknowledged
     assert told == [f"The store {tmp_path / 'store.db'} cannot be used: the disk is full."]
+
+
+@small_disk
+def test_a_tail_that_a_dead_process_left_is_taken_in_though_the_disk_is_full_since(tmp_path: Path) -> None:
+    assert on_a_small_disk(tmp_path, DIES_BEFORE_THE_DISK_IS_FULL) == [200]
 
 
 async def test_what_is_in_the_tail_is_moved_with_the_room_that_the_tail_gives_back(
@@ -127,7 +174,7 @@ def refuse_commits(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
 
 
 async def test_of_two_appends_of_a_run_at_once_the_second_is_no_less_taken(store: SqliteStore) -> None:
-    await alone(store, "r1", 1)
+    await asyncio.gather(*(store.append(records(name, 1), entry(name)) for name in ("r1", "r2", "r3")))
     await asyncio.gather(
         store.append(records("r1", 2), entry("r1")),
         store.append(records("r1", 3), replace(entry("r1"), status=Status.COMPLETED)),
