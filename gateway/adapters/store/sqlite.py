@@ -178,15 +178,17 @@ class SqliteStore:
         return await self._read(lambda: self._reading.execute(self._sql[query], values).fetchall())
 
     async def _read(self, work: Callable[[], T]) -> T:
-        if self._closed:
-            raise Unavailable("The store is closed.")
+        self._require_open()
         await self._writer.all_in()
-        if self._closed:  # meanwhile
-            raise Unavailable("The store is closed.")
+        self._require_open()  # it may have been closed meanwhile
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, work)
         except sqlite3.Error as error:
             raise unavailable(self._path, error) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The store is closed.")
 
 
 def look_through(rows: Iterable[Row], words: list[str], limit: int, seen_max: int) -> tuple[list[Row], Row | None]:

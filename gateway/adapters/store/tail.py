@@ -39,10 +39,6 @@ class Tail:
         self._has_room = False
         self._end = len(MAGIC)
 
-    @property
-    def name(self) -> str:
-        return self._path.name
-
     def begin(self, mark: int) -> None:
         """Nothing in it is needed any more. Where the disk has no room for it, it takes nothing."""
         self.mark = mark

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.adapters.store import works
 from gateway.adapters.store.ahead import appends_in, tail_of
+from gateway.adapters.store.rows import Row
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.adapters.store.tail import Left, Tail, left_in
 from gateway.core.errors import Unavailable, WrongState
@@ -191,13 +193,19 @@ async def test_what_could_not_be_moved_before_the_end_is_moved_when_the_store_is
         assert await store.read("r1") == records("r1", 1, 2)
 
 
-def refuse_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def refuse_commits(monkeypatch: pytest.MonkeyPatch, *, times: int | None = None) -> None:
+    """For so many commits, or all."""
+    last_said = works.last_said
+    refusals = itertools.count() if times is None else iter(range(2 * times))  # all works at once, and then the first
+
+    def refuse(appends: list[works.Append]) -> tuple[list[Row], list[Row]]:
+        if next(refusals, None) is None:
+            return last_said(appends)
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorname = "SQLITE_FULL"
         raise error
 
-    monkeypatch.setattr("gateway.adapters.store.works.last_said", refuse)
+    monkeypatch.setattr(works, "last_said", refuse)
 
 
 @pytest.mark.parametrize("older_by", ["a move", "a commit", "all that there was"])

@@ -15,11 +15,6 @@ from tests.adapters.store.test_sqlite import disk_full_at
 COUNTER = itertools.count()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
 def payloads_in(path: Path, mark: int = 7) -> list[bytes]:
     left = left_in(path)
     assert left is None or (left.mark == mark and left.payloads)

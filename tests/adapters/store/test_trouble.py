@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.adapters.store import works, writer
+from gateway.adapters.store import writer
 from gateway.adapters.store.sqlite import SqliteStore
 from gateway.core.errors import Unavailable, WrongState
 from gateway.core.ports import Record
 from gateway.core.run import Status
-from tests.adapters.store.test_moving import alone, copied, in_database, records, settled
+from tests.adapters.store.test_moving import alone, copied, in_database, records, refuse_commits, settled
 from tests.adapters.store.test_sqlite import entry
 
 # --- a full disk ----------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_a_tail_that_a_dead_process_left_is_taken_in_though_the_disk_is_full_sin
 
 
 async def test_what_is_in_the_tail_is_moved_with_the_room_that_the_tail_gives_back(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await settled(store, "r1")
     await alone(store, "r1", 2)
@@ -154,20 +154,6 @@ async def test_a_disk_that_was_full_is_not_blamed_for_a_lock(
         asyncio.get_running_loop().call_later(0.05, other.execute, "ROLLBACK")
 
         assert await store.read("r1") == records("r1", 1, 2)
-
-
-def refuse_commits(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
-    last_said = works.last_said
-    left = iter(range(2 * times))  # all works at once, and then the first of them alone
-
-    def refuse(appends: Any) -> Any:
-        if next(left, None) is None:
-            return last_said(appends)
-        error = sqlite3.OperationalError("database or disk is full")
-        error.sqlite_errorname = "SQLITE_FULL"
-        raise error
-
-    monkeypatch.setattr(works, "last_said", refuse)
 
 
 # --- what nobody should do ------------------------------------------------------------------------------------------
