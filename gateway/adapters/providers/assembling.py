@@ -64,7 +64,7 @@ class Assembling:
             raise failures.reported(wire.as_problem(body.error))
         self.usage = body.usage or self.usage
         self.timings = body.timings or self.timings
-        return "".join(self._choice(choice) for choice in body.choices or () if not choice.index)
+        return "".join([self._choice(choice) for choice in body.choices or () if not choice.index])
 
     def _choice(self, choice: Choice) -> str:
         self.has_choice = True
@@ -89,8 +89,8 @@ class Assembling:
 
     def _content(self, content: Content | None) -> str:
         if isinstance(content, list):
-            return "".join(self._part(part) for part in content)
-        return self._text(content or "")
+            return "".join([self._part(part) for part in content])
+        return self._text(content) if content else ""
 
     def _part(self, part: dict[str, Any]) -> str:
         if part.get("type") == "text":
@@ -117,6 +117,8 @@ class Assembling:
 
     def _call_of(self, delta: CallDelta) -> _Call | None:
         """The call that a piece belongs to; None if it opens a new one."""
+        if not self._calls:
+            return None
         named = bool(delta.function and delta.function.name)
         if delta.index is not None:
             call = next((call for call in reversed(self._calls) if call.index == delta.index), None)
@@ -124,16 +126,15 @@ class Assembling:
             return None if reused else call
         if delta.id:
             return next((call for call in reversed(self._calls) if call.id == delta.id), None)
-        return self._calls[-1] if self._calls and not named else None
+        return None if named else self._calls[-1]
 
     # --- the message out --------------------------------------------------------------------------------------------
 
     @property
     def finish(self) -> str:
         """Calls are calls whatever the provider calls their end, unless it says that it cut them short."""
-        if self._said and self.finish_reason not in ("length", "content_filter"):
-            return "tool_calls"
-        return self.finish_reason or "stop"
+        reason = self.finish_reason or "stop"
+        return "tool_calls" if reason not in ("tool_calls", "length", "content_filter") and self._said else reason
 
     @property
     def provider_ms(self) -> dict[str, float] | None:

@@ -128,6 +128,10 @@ class Response:
         self._heard = self._loop.time()
 
     @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
     def headers(self) -> CIMultiDict[str]:
         return CIMultiDict([(name.decode("latin-1"), as_text(value)) for name, value in self._head])
 

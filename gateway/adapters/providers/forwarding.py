@@ -130,7 +130,7 @@ class Forwarder:
             response = await self._server.post(path, header_lines(sent), body)
         except HttpError as error:
             raise failures.unanswered(error) from error
-        if 200 <= response.status < 300:
+        if response.is_success:
             return Forwarded(response, self._settings)
         with closing(response):
             said = await beginning(response)

@@ -23,7 +23,7 @@ from gateway.adapters.providers.exchange import HttpError, Response
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
-from gateway.adapters.providers.usage import usage_of
+from gateway.adapters.providers.usage import counted, reported
 from gateway.core.ports import Announce, Reply, Sending
 from gateway.core.run import Run
 from gateway.core.tracing import TRACEPARENT, traceparent_of
@@ -93,13 +93,13 @@ class OpenAIModel:
         assembling = await self._post(body, self._numbered(run, retry), clock, on_delta)
         ms = clock.ms()
         message = assembling.message()
-        usage, estimated = await usage_of(assembling.usage, run, message)
+        usage = reported(assembling.usage)
         return Reply(
             message=message,
-            usage=usage,
+            usage=usage or await asyncio.to_thread(counted, run, message),
             finish=assembling.finish,
             ms=ms,
-            estimated=estimated,
+            estimated=usage is None,
             first_token_ms=clock.first_token_ms,
             provider_ms=assembling.provider_ms,
         )
@@ -108,31 +108,29 @@ class OpenAIModel:
         """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
         try:
             with closing(await self._server.post(CHAT, headers, body)) as response:
-                await _raise_for_status(response)
+                if not response.is_success:
+                    raise await _refusal(response)
                 if _is_stream(response, on_delta):
                     return await self._receive_stream(response, clock, on_delta or _ignore)
-                return await self._receive_plain(response, on_delta or _ignore)
+                return _received(await read_at_most(response, self._settings.reply_bytes_max), on_delta or _ignore)
         except HttpError as error:
             raise failures.unanswered(error) from error
 
     def _numbered(self, run: Run, retry: int) -> bytes:
         """The headers of one attempt. What is configured goes before what the run brings."""
-        given = {name: value for name, value in self._headers_of(run).items() if name not in self._headers}
-        return b"%bX-Attempt: %d\r\n%b" % (self._lines, retry, header_lines(given) if given else b"")
+        lines = b"%bX-Attempt: %d\r\n" % (self._lines, retry)
+        if brought := self._headers_of(run):
+            lines += header_lines({name: value for name, value in brought.items() if name not in self._headers})
+        return lines
 
     async def _get(self, path: str) -> bytes:
         try:
             with closing(await self._server.get(path, self._lines)) as response:
-                await _raise_for_status(response)
+                if not response.is_success:
+                    raise await _refusal(response)
                 return await read_at_most(response, self._settings.reply_bytes_max)
         except HttpError as error:
             raise failures.unanswered(error) from error
-
-    async def _receive_plain(self, response: Response, on_delta: OnDelta) -> Assembling:
-        assembling, text = plain_reply(await read_at_most(response, self._settings.reply_bytes_max))
-        if text:
-            on_delta(text)
-        return assembling
 
     async def _receive_stream(self, response: Response, clock: _Clock, on_delta: OnDelta) -> Assembling:
         reply = SseReply()
@@ -166,12 +164,11 @@ class _Clock:
         self.first_token_ms: float | None = None
 
     def ms(self) -> float:
-        """To the microsecond: what is left of a turn without it is the harness's, and that is little."""
-        return round((time.perf_counter() - self._started) * 1000, 3)
+        return (time.perf_counter() - self._started) * 1000
 
     def first_token(self) -> None:
         if self.first_token_ms is None:
-            self.first_token_ms = self.ms()
+            self.first_token_ms = round(self.ms(), 3)
 
 
 def make_headers(settings: ProviderSettings) -> CIMultiDict[str]:
@@ -219,10 +216,15 @@ def _sending(failed: list[Failed]) -> Sending:
     return Sending(len(failed) + 1, lost=failed[-1].lost, after=str(failed[-1]))
 
 
-async def _raise_for_status(response: Response) -> None:
-    if 200 <= response.status < 300:
-        return
-    raise failures.answered(response.status, response.headers, await beginning(response))
+async def _refusal(response: Response) -> Failed:
+    return failures.answered(response.status, response.headers, await beginning(response))
+
+
+def _received(data: bytes, on_delta: OnDelta) -> Assembling:
+    assembling, text = plain_reply(data)
+    if text:
+        on_delta(text)
+    return assembling
 
 
 def bounded(size: int, bytes_max: int) -> int:

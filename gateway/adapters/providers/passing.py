@@ -34,8 +34,7 @@ class Seen:
         """Raises Failed for an error inside of a reply."""
         if body.error:
             raise failures.reported(wire.as_problem(body.error))
-        if body.usage is not None and body.usage.completion_tokens is not None:
-            self.reported = reported(body.usage)
+        self.reported = reported(body.usage) or self.reported
         for choice in body.choices or ():
             self._choice(choice)
 

@@ -43,25 +43,28 @@ def definition(tool: ToolSpec) -> FunctionDefinition:
 
 
 class _Encoded:
-    """What is encoded of one run already: its first `count` messages, the last of which is `last`, and its tools."""
+    """What is encoded of one run already: its model, its tools, and the first `count` messages, the last of which is
+    `last`."""
 
-    __slots__ = ("count", "last", "messages", "tools", "tools_json")
+    __slots__ = ("_model", "_tools", "count", "head", "last", "messages", "tools_json")
 
-    def __init__(self, tools: tuple[ToolSpec, ...], tools_json: bytes) -> None:
+    def __init__(self, run: Run, head: bytes, tools_json: bytes) -> None:
+        self.head = head
         self.messages = bytearray()
         self.count = 0
         self.last: Message | None = None
-        self.tools = tools
         self.tools_json = tools_json
+        self._model = run.model
+        self._tools = run.tools
 
     @property
     def size(self) -> int:
-        return len(self.messages) + len(self.tools_json)
+        return len(self.head) + len(self.messages) + len(self.tools_json)
 
     def begins(self, run: Run) -> bool:
         """Whether this is the beginning of the run as it is now. Messages are frozen and transcripts only grow, so it
         is enough to look at the last one."""
-        if self.tools is not run.tools or self.count > len(run.messages):
+        if self._tools is not run.tools or self._model != run.model or self.count > len(run.messages):
             return False
         return self.count == 0 or run.messages[self.count - 1] is self.last
 
@@ -100,32 +103,26 @@ class Bodies:
 
     def build(self, run: Run, *, stream: bool, max_tokens: int | None = None) -> bytes:
         encoded = self._up_to_date(run)
-        params, asked = self._params(run)
-        cap_name = next(iter(asked), self._cap_name)
-        caps = [cap for cap in (max_tokens, *self._caps, *asked.values()) if cap is not None]
-        return b"".join(
-            (
-                b'{"model":',
-                self._encode(run.model),
-                b',"messages":[',
-                encoded.messages,
-                b"]",
-                encoded.tools_json,
-                b',"%b":%d' % (cap_name.encode(), min(caps)) if caps else b"",
-                b"," + self._encode(params)[1:-1] if params else b"",
-                self._streamed_end if stream else self._plain_end,
-            )
-        )
+        end = self._streamed_end if stream else self._plain_end
+        if run.params or self._caps or max_tokens is not None:
+            end = self._chosen(run, max_tokens) + end
+        return b"".join((encoded.head, encoded.messages, b"]", encoded.tools_json, end))
 
     def forget(self, run: Run) -> None:
         """It will not ask again, as far as can be told."""
         self._take_out(run.id)
 
+    def _chosen(self, run: Run, max_tokens: int | None) -> bytes:
+        """The lowest of the caps on a reply's tokens, and the fields that the client gave."""
+        params, asked = self._params(run)
+        cap_name = next(iter(asked), self._cap_name)
+        caps = [cap for cap in (max_tokens, *self._caps, *asked.values()) if cap is not None]
+        cap = b',"%b":%d' % (cap_name.encode(), min(caps)) if caps else b""
+        return cap + b"," + self._encode(params)[1:-1] if params else cap
+
     def _params(self, run: Run) -> tuple[dict[str, Any], dict[str, int]]:
         """The fields that the client gave, but not over the operator's; and its caps on a reply's tokens by name. In a
         loop that goes on by itself a tool is forced once, or there would be no end."""
-        if not run.params:
-            return {}, {}
         params = {name: value for name, value in run.params.items() if name not in self._ours}
         if run.turns and run.conversation is None and params.get("tool_choice") not in FREE_CHOICES:
             params.pop("tool_choice", None)
@@ -133,27 +130,35 @@ class Bodies:
         return params, asked
 
     def _up_to_date(self, run: Run) -> _Encoded:
-        encoded = self._take_out(run.id)
-        if encoded is None or not encoded.begins(run):
-            encoded = _Encoded(run.tools, self._tools_json(run.tools))
+        encoded = self._known.get(run.id)
+        if encoded is not None and encoded.begins(run):
+            self._known.move_to_end(run.id)
+        else:
+            encoded = self._begun(run)
         self._append_new(encoded, run.messages)
-        self._known[run.id] = encoded
-        self._bytes += encoded.size
         self._forget_oldest()
         return encoded
 
-    def _take_out(self, run_id: str) -> _Encoded | None:
-        encoded = self._known.pop(run_id, None)
-        self._bytes -= encoded.size if encoded else 0
+    def _begun(self, run: Run) -> _Encoded:
+        self._take_out(run.id)
+        head = b'{"model":%b,"messages":[' % self._encode(run.model)
+        encoded = self._known[run.id] = _Encoded(run, head, self._tools_json(run.tools))
+        self._bytes += encoded.size
         return encoded
 
+    def _take_out(self, run_id: str) -> None:
+        if encoded := self._known.pop(run_id, None):
+            self._bytes -= encoded.size
+
     def _append_new(self, encoded: _Encoded, messages: tuple[Message, ...]) -> None:
+        before = len(encoded.messages)
         for message in messages[encoded.count :]:
             if encoded.messages:
                 encoded.messages += b","
             encoded.messages += self._encode(message)
         encoded.count = len(messages)
         encoded.last = messages[-1] if messages else None
+        self._bytes += len(encoded.messages) - before
 
     def _tools_json(self, tools: tuple[ToolSpec, ...]) -> bytes:
         """The runs of an agent have its tools in common: one tuple, encoded once."""

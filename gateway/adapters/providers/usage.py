@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec import json
 
 from gateway.adapters.providers.requests import definitions
@@ -17,16 +15,11 @@ TOKENS_MAX = 10**9
 """Of one exchange. Anything above is a slip of the provider, and would not fit into what we record."""
 
 
-async def usage_of(report: UsageReport | None, run: Run, message: Assistant) -> tuple[Usage, bool]:
-    """The usage, and whether it is our own count. No prompt is empty: a report that says so says nothing."""
-    if report is not None and _count(report.prompt_tokens) > 0 and report.completion_tokens is not None:
-        return reported(report), False
-    return await asyncio.to_thread(counted, run, message), True
-
-
-def reported(report: UsageReport) -> Usage:
-    """Parts are at most their whole, and nothing is negative: what is priced must make sense."""
-    prompt = _count(report.prompt_tokens)
+def reported(report: UsageReport | None) -> Usage | None:
+    """Parts are at most their whole, and nothing is negative: what is priced must make sense. No prompt is empty: a
+    report that says so says nothing."""
+    if report is None or report.completion_tokens is None or not (prompt := _count(report.prompt_tokens)):
+        return None
     completion = _count(report.completion_tokens)
     cached = report.prompt_tokens_details and report.prompt_tokens_details.cached_tokens
     reasoning = report.completion_tokens_details and report.completion_tokens_details.reasoning_tokens
@@ -34,8 +27,8 @@ def reported(report: UsageReport) -> Usage:
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=max(_count(report.total_tokens), prompt + completion),
-        cached_tokens=min(_count(cached), prompt),
-        reasoning_tokens=min(_count(reasoning), completion),
+        cached_tokens=min(_count(cached), prompt) if cached else 0,
+        reasoning_tokens=min(_count(reasoning), completion) if reasoning else 0,
     )
 
 

@@ -85,7 +85,7 @@ def test_only_new_messages_are_encoded(make_run: Any) -> None:
     assert encode.messages() == list(STORY[:2])
 
     bodies.build(replace(run, messages=STORY[:4]), stream=False)
-    assert len(encode.encoded) == 3, "two messages and the model's name: the tools are known"
+    assert len(encode.encoded) == 2, "the two messages: the model's name and the tools are known"
     assert encode.messages() == list(STORY[2:4])
 
     bodies.build(replace(run, messages=STORY[:4]), stream=True)
