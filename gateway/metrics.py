@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 
 from gateway import series
 from gateway.core import events as e
-from gateway.core.ports import Record
+from gateway.core.ports import Recorded
 from gateway.core.pricing import Usage
 from gateway.core.run import Run, Status
 from gateway.series import Distribution, Number
@@ -181,7 +181,11 @@ class Metrics:
         if outcome != "ok":
             self._touch(run)  # what a failed attempt took was not ours
 
-    def recorded(self, run: Run, event: e.Event, record: Record) -> None:
+    def recorded(self, news: Sequence[Recorded]) -> None:
+        for run, event, _ in news:
+            self._count(run, event)
+
+    def _count(self, run: Run, event: e.Event) -> None:
         match event:
             case e.TurnStart():
                 return

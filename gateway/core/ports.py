@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from gateway.core.events import Event
 from gateway.core.messages import Assistant, task_of
 from gateway.core.pricing import ZERO, Usage
 from gateway.core.run import Parent, Run, Status, ToolSpec
@@ -97,6 +98,10 @@ class Record(Struct, frozen=True):
     run_id: str
     seq: int
     body: bytes
+
+
+Recorded = tuple[Run, Event, Record]
+"""The run as it is behind an event, the event, and how it is stored."""
 
 
 class Entry(Struct, frozen=True, kw_only=True):

@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.core.events import Event
-from gateway.core.ports import Record
+from gateway.core.ports import Recorded
 from gateway.core.run import Run
 from gateway.service.ports import Observer
 
@@ -19,12 +18,12 @@ class Afterwards:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._loop = asyncio.get_running_loop()
         self._observers = observers
-        self._untold: list[tuple[Run, Event, Record]] = []
+        self._untold: list[Recorded] = []
 
-    def recorded(self, run: Run, event: Event, record: Record) -> None:
+    def recorded(self, news: Sequence[Recorded]) -> None:
         if not self._untold:
             self._loop.call_soon(self._tell)
-        self._untold.append((run, event, record))
+        self._untold += news
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         self._tell()
@@ -39,5 +38,4 @@ class Afterwards:
     def _tell(self) -> None:
         untold, self._untold = self._untold, []
         for observer in self._observers:
-            for happened in untold:
-                observer.recorded(*happened)
+            observer.recorded(untold)

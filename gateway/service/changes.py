@@ -7,14 +7,13 @@ A watcher that is slow costs one entry a run, and of at most so many runs: what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
 
 from gateway.core.errors import Busy
-from gateway.core.events import Event
-from gateway.core.ports import Entry, Record, entry_of
+from gateway.core.ports import Entry, Recorded, entry_of
 from gateway.core.run import Run
 
 UNREAD_MAX = 500
@@ -61,9 +60,10 @@ class Changes:
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
 
-    def recorded(self, run: Run, event: Event, record: Record) -> None:
-        if self._watchers:
-            entry = entry_of(run)
+    def recorded(self, news: Sequence[Recorded]) -> None:
+        if not self._watchers:
+            return
+        for entry in [entry_of(run) for run, _, _ in news]:
             for watcher in self._watchers:
                 watcher.put(entry)
 

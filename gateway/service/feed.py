@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
 
 from gateway.core.codec import kind_of
 from gateway.core.errors import Busy
-from gateway.core.events import Event
-from gateway.core.ports import EventLog, Record
+from gateway.core.ports import EventLog, Record, Recorded
 from gateway.core.run import Run, Status
 
 UNREAD_MAX = 1000
@@ -91,8 +90,10 @@ class Feed:
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._count = 0
 
-    def recorded(self, run: Run, event: Event, record: Record) -> None:
-        self._publish(run.id, record)
+    def recorded(self, news: Sequence[Recorded]) -> None:
+        if self._subscriptions:
+            for run, _, record in news:
+                self._publish(run.id, record)
 
     def said(self, run: Run, text: str) -> None:
         self._publish(run.id, Delta(run.id, text))

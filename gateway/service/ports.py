@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from gateway.core.calls import Execute
 from gateway.core.errors import ToolFailed
-from gateway.core.events import Event
-from gateway.core.ports import Clock, EventLog, Model, Record, Toolbox
+from gateway.core.ports import Clock, EventLog, Model, Recorded, Toolbox
 from gateway.core.pricing import ZERO
 from gateway.core.run import Approval, InDoubt, Run
 from gateway.core.stopping import RULES, Rule
@@ -21,7 +20,9 @@ from gateway.core.stopping import RULES, Rule
 class Observer(Protocol):
     """Whoever wants to know what happened, after it is durable: the feed, the metrics. Must not block or raise."""
 
-    def recorded(self, run: Run, event: Event, record: Record) -> None: ...
+    def recorded(self, news: Sequence[Recorded]) -> None:
+        """What was written together, in order."""
+        ...
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         """One request to the provider ended: `ok`, `refused`, `unavailable` or `lost`. `again`: it is sent again."""

@@ -11,7 +11,7 @@ from gateway.core.codec import encode
 from gateway.core.errors import Unavailable
 from gateway.core.events import Event, RunStarted, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
 from gateway.core.loop import apply, start
-from gateway.core.ports import Key, Record, entry_of
+from gateway.core.ports import Key, Record, Recorded, entry_of
 from gateway.core.run import Call, Run, ToolSpec
 from gateway.service.ports import Ports
 
@@ -20,10 +20,8 @@ log = logging.getLogger(__name__)
 UNLISTED = (TurnStart, ToolStart, ToolProgress)
 """Events that change nothing a list shows, so that the index row need not be written again."""
 
-Step = tuple[Run, Event, Record]
 
-
-def step_to(run: Run, event: Event) -> Step:
+def recorded(run: Run, event: Event) -> Recorded:
     return run, event, Record(run.id, run.seq, encode(event))
 
 
@@ -44,14 +42,16 @@ class Recorder:
         self.run = run
         self.ahead = run
         self._ports = ports
-        self._noted: list[Step] = []
+        self._noted: list[Recorded] = []
+        self._shows = False  # whether what is noted changes what a list shows
         self._key: Key | None = None
 
     @classmethod
     def of_new(cls, run_id: str, first: RunStarted, key: Key | None, ports: Ports) -> Self:
         """Of a run whose first event is still to be written, and with it the key under which it was asked for."""
         recorder = cls(start(run_id, first), ports)
-        recorder._noted.append(step_to(recorder.ahead, first))
+        recorder._noted.append(recorded(recorder.ahead, first))
+        recorder._shows = True
         recorder._key = key
         return recorder
 
@@ -63,21 +63,21 @@ class Recorder:
     def note(self, event: Event) -> bool:
         """Returns whether it is to be written before anything else is done."""
         self.ahead = apply(self.ahead, event)
-        self._noted.append(step_to(self.ahead, event))
+        self._noted.append(recorded(self.ahead, event))
+        self._shows = self._shows or not isinstance(event, UNLISTED)
         return not leads_on(event, self.ahead)
 
     async def write(self) -> None:
         """Make what is noted durable, all or none, and tell the observers. Raises what the log raises."""
-        steps = self._noted
-        if not steps:
+        noted = self._noted
+        if not noted:
             return
-        entry = None if all(isinstance(step[1], UNLISTED) for step in steps) else entry_of(self.ahead)
-        await self._ports.log.append([step[2] for step in steps], entry, self._key)
-        self._noted, self._key = [], None
+        entry = entry_of(self.ahead) if self._shows else None
+        await self._ports.log.append([record for _, _, record in noted], entry, self._key)
+        self._noted, self._shows, self._key = [], False, None
         self.run = self.ahead
         for observer in self._ports.observers:
-            for step in steps:
-                observer.recorded(*step)
+            observer.recorded(noted)
 
     async def write_when_possible(self) -> None:
         """A store that is down holds the run up; it does not lose it."""

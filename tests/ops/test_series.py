@@ -53,7 +53,7 @@ def observe_runs(metrics: Metrics, number: int, *, names: int) -> None:
         for run, event in stories[index % len(stories)]:
             tools = tuple(replace(tool, name=f"tool_{name}") for tool in run.tools)
             seen = replace(run, id=f"run_{index}", agent=agent, model=f"model-{name}", tools=tools)
-            metrics.recorded(seen, renamed(event, f"tool_{name}"), Record(seen.id, seen.seq, b""))
+            metrics.recorded([(seen, renamed(event, f"tool_{name}"), Record(seen.id, seen.seq, b""))])
             metrics.attempted(seen, "ok", again=False)
 
 

@@ -27,7 +27,7 @@ def run_of(run_id: str, turns: int = 0) -> Run:
 
 
 def happens(feed: Changes, run_id: str, turns: int = 0) -> None:
-    feed.recorded(run_of(run_id, turns), EVENT, Record(run_id, 1, encode(EVENT)))
+    feed.recorded([(run_of(run_id, turns), EVENT, Record(run_id, 1, encode(EVENT)))])
 
 
 async def test_a_slow_watcher_reads_the_newest_state_of_each_run_once() -> None:

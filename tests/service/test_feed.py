@@ -33,7 +33,7 @@ class MemoryLog:
     def record(self, event: Event) -> None:
         record = Record("r", len(self.records) + 1, encode(event))
         self.records.append(record)
-        self._feed.recorded(THE_RUN, event, record)
+        self._feed.recorded([(THE_RUN, event, record)])
 
     def progress(self, count: int) -> None:
         for _ in range(count):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -30,7 +30,7 @@ from opentelemetry.util.types import AttributeValue
 
 from gateway.adapters.trace.settings import OtelSettings
 from gateway.core import events as e
-from gateway.core.ports import Clock, Record
+from gateway.core.ports import Clock, Recorded
 from gateway.core.run import Run
 from gateway.core.run import Status as RunStatus
 from gateway.core.tracing import TRACEPARENT, traceparent_of
@@ -95,7 +95,11 @@ class Traces:
         if driven is not None and driven.chat is not None and outcome != "ok":
             driven.chat.add_event("gateway.attempt_failed", {"outcome": outcome, "again": again})
 
-    def recorded(self, run: Run, event: e.Event, record: Record) -> None:
+    def recorded(self, news: Sequence[Recorded]) -> None:
+        for run, event, _ in news:
+            self._follow(run, event)
+
+    def _follow(self, run: Run, event: e.Event) -> None:
         match event:
             case e.RunStarted():
                 self._begin(run, event.time, "start")
