@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ from gateway.adapters.tools.tool import Tool
 from gateway.adapters.tools.toolbox import LocalToolbox
 from gateway.config import Config, ConfigError, secrets_of
 from gateway.core.errors import CannotRun, GatewayError, ProviderError, Unavailable
-from gateway.core.ports import EventLog
+from gateway.core.ports import Clock, EventLog
 from gateway.core.run import Limits
 from gateway.core.stopping import RULES, predicates
 from gateway.edge.access import logged
@@ -69,8 +70,7 @@ PROBE_SECONDS_MAX = 2.0
 STREAMS_END_SECONDS = 1.0
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
+utc_now: Clock = partial(datetime.now, UTC)
 
 
 # --- from configuration to parts ------------------------------------------------------------------------------------

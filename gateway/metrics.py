@@ -79,11 +79,11 @@ class Replies(Struct, frozen=True):
     seconds: Distribution
 
     def count(self, used: e.Turn | Usage, cost_usd: Decimal, seconds: float) -> None:
-        self.cost.inc(float(cost_usd))
-        self.prompt.inc(used.prompt_tokens)
-        self.completion.inc(used.completion_tokens)
-        self.cached.inc(used.cached_tokens)
-        self.reasoning.inc(used.reasoning_tokens)
+        self.cost.value += float(cost_usd)
+        self.prompt.value += used.prompt_tokens
+        self.completion.value += used.completion_tokens
+        self.cached.value += used.cached_tokens
+        self.reasoning.value += used.reasoning_tokens
         self.seconds.observe(seconds)
 
 

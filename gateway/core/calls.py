@@ -3,6 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -57,13 +58,15 @@ def waiting_for_verdict(run: Run) -> list[Call]:
 def next_steps(run: Run) -> UseTools | Stop | None:
     """The next calls that may go together: neighbours that only read. A write goes alone, a verdict holds up what is
     behind it, and calls that the client runs hold up nothing until all else is done."""
+    if not (calls := outstanding(run)):
+        return None
     if run.conversation is not None:
-        return for_client(run)
+        return for_client(calls)
     batch: list[Step] = []
     keys: set[str] = set()
     theirs: list[str] = []
     reserved = ZERO
-    for call in outstanding(run):
+    for call in calls:
         step = next_step(run, call, reserved)
         if isinstance(step, Execute) and step.spec.client_side:
             theirs.append(call.id)
@@ -85,10 +88,9 @@ def next_steps(run: Run) -> UseTools | Stop | None:
     return Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs))) if theirs else None
 
 
-def for_client(run: Run) -> Stop | None:
+def for_client(calls: Sequence[Call]) -> Stop:
     """In a conversation the client has a loop of its own, and all calls are its: valid or not, known to us or not."""
-    theirs = tuple(call.id for call in outstanding(run))
-    return Stop(Status.INTERRUPTED, ToolOutputs(theirs)) if theirs else None
+    return Stop(Status.INTERRUPTED, ToolOutputs(tuple(call.id for call in calls)))
 
 
 def next_step(run: Run, call: Call, reserved: Decimal = ZERO) -> Step | Stop:

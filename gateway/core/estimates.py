@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import ROUND_FLOOR, Decimal
 
 from msgspec import Struct
@@ -33,9 +32,9 @@ def expected_usage(run: Run) -> Usage:
 
 def bytes_since_last_reply(run: Run) -> int:
     """UTF-8 bytes of the request that no reply has counted yet; for the first request that is all of it."""
-    added = sum(len(encode(message)) for message in after_last_reply(run))
     if counted(run):
-        return added
+        return sum([len(encode(message)) for message in after_last_reply(run.messages)])
+    added = sum([len(encode(message)) for message in run.messages])
     return added + len(encode(run.tools)) + (len(encode(run.params)) if run.params else 0)
 
 
@@ -44,12 +43,12 @@ def counted(run: Run) -> bool:
     return run.turns > 0 and run.last_usage.prompt_tokens > 0
 
 
-def after_last_reply(run: Run) -> Iterator[Message]:
-    """The messages that no reply has counted yet. Only the end of the transcript is looked at."""
-    for message in reversed(run.messages):
-        if isinstance(message, Assistant) and counted(run):
-            return
-        yield message
+def after_last_reply(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Only the end of the transcript is looked at."""
+    begin = len(messages)
+    while begin and not isinstance(messages[begin - 1], Assistant):
+        begin -= 1
+    return messages[begin:]
 
 
 # --- at most --------------------------------------------------------------------------------------------------------

@@ -22,13 +22,14 @@ def call_of(run: Run, call_id: str) -> Call:
 
 def with_call(run: Run, call_id: str, **fields: Any) -> tuple[Call, ...]:
     call = call_of(run, call_id)
-    return tuple(replace(other, **fields) if other is call else other for other in run.calls)
+    place = run.calls.index(call)
+    return (*run.calls[:place], replace(call, **fields), *run.calls[place + 1 :])
 
 
 def asked(run: Run, event: e.Turn) -> tuple[Call, ...]:
     """The calls of a reply. Their ids are ours: providers issue theirs again."""
     pairs = zip(event.message.tool_calls, event.checks, strict=True)
-    return tuple(
+    calls = [
         Call(
             id=f"{run.id}:{event.turn}:{index}",
             provider_id=tool_call.id,
@@ -38,14 +39,14 @@ def asked(run: Run, event: e.Turn) -> tuple[Call, ...]:
             problem=check.problem,
         )
         for index, (tool_call, check) in enumerate(pairs)
-    )
+    ]
+    return tuple(calls)
 
 
 def with_answer(run: Run, call: Call, answer: Tool) -> tuple[Message, ...]:
     """The messages with the answer at its place: answers stand in the order asked, whichever came first."""
-    before = sum(other.outcome is not None for other in run.calls[: run.calls.index(call)])
-    behind = sum(other.outcome is not None for other in run.calls) - before
-    cut = len(run.messages) - behind
+    behind = [other for other in run.calls[run.calls.index(call) :] if other.outcome is not None]
+    cut = len(run.messages) - len(behind)
     return (*run.messages[:cut], answer, *run.messages[cut:])
 
 

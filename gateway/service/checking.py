@@ -21,18 +21,20 @@ DEPTH_MAX = 64
 
 def check(call: ToolCall, tools: tuple[ToolSpec, ...]) -> Check:
     """The parsed arguments, or the words that answer the call."""
-    spec = next((tool for tool in tools if tool.name == call.function.name), None)
-    if spec is None:
-        return Check(None, unknown_tool(call.function.name, tools))
+    name, text = call.function.name, call.function.arguments
+    found = [tool for tool in tools if tool.name == name]
+    if not found:
+        return Check(None, unknown_tool(name, tools))
+    spec = found[0]
     try:
-        args = msgspec.json.decode(call.function.arguments or "{}")
+        args = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError as error:
         return Check(None, f"Error: the arguments of {spec.name} are not valid JSON ({error}). Send one JSON object.")
     except RecursionError:
         return Check(None, too_deep(spec))
     if not isinstance(args, dict):
         return Check(None, f"Error: the arguments of {spec.name} must be one JSON object.")
-    if is_deeper(args, DEPTH_MAX):
+    if text.count("{") + text.count("[") > DEPTH_MAX and is_deeper(args, DEPTH_MAX):  # where it is possible at all
         return Check(None, too_deep(spec))
     problem = first_problem(spec, args)
     return Check(None, problem) if problem else Check(args)

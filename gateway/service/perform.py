@@ -156,7 +156,7 @@ def turn(run: Run, reply: Reply, asked: AskModel, unconfirmed: Decimal, now: dat
         max_tokens=asked.max_tokens,
         fault=overcharge(turn_cost, asked),
         message=reply.message,
-        checks=tuple(checked(call, run) for call in reply.message.tool_calls),
+        checks=tuple([checked(call, run) for call in reply.message.tool_calls]),
         ms=round(reply.ms, 3),
         first_token_ms=reply.first_token_ms,
         provider_ms=reply.provider_ms,
@@ -208,7 +208,7 @@ async def use_tools(steps: Sequence[Step], run: Run, now: datetime, ports: Ports
                         time=now,
                     )
                 )
-    if not all(step.spec.quick for step in executions):
+    if [step for step in executions if not step.spec.quick]:
         await execute(executions, run, ports, record)
         return
     for step in executions:

@@ -12,7 +12,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.events import Event, RunStarted, ToolProgress, ToolResult, ToolStart, Turn, TurnStart
 from gateway.core.loop import apply, start
 from gateway.core.ports import Key, Record, Recorded, entry_of
-from gateway.core.run import Call, Run, ToolSpec
+from gateway.core.run import Run, ToolSpec
 from gateway.service.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -105,14 +105,11 @@ def leads_on(event: Event, run: Run) -> bool:
         case ToolStart():
             return answers_at_once(run.tool(event.tool_name))
         case ToolResult():
-            return not any(runs(call) and not answers_at_once(run.tool(call.tool)) for call in run.calls)
+            running = [call for call in run.calls if call.started and call.outcome is None]
+            return not running or all(answers_at_once(run.tool(call.tool)) for call in running)
         case _:
             return False
 
 
 def answers_at_once(spec: ToolSpec | None) -> bool:
     return spec is not None and spec.quick and spec.read_only
-
-
-def runs(call: Call) -> bool:
-    return call.started and call.outcome is None

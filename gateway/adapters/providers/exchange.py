@@ -236,7 +236,8 @@ class Response:
             return
         if self._complete:
             self._end(usable=self._keep_alive)
-        elif self._unread_bytes > unread_before:
+            return
+        if self._unread_bytes > unread_before:
             self._head_bytes = 0
             self._hold_back()
         else:

@@ -29,10 +29,12 @@ def says(row: Row, words: Sequence[str]) -> bool:
 
 def events_of(records: Sequence[Record]) -> Row:
     """Events that are written together. Raises WrongState if they do not follow one another."""
-    first = records[0]
-    body = b"\n".join([record.body for record in records])
-    if [record.seq for record in records] != [*range(first.seq, first.seq + len(records))]:
-        raise taken(first.run_id, first.seq)
+    first, bodies = records[0], list[bytes]()
+    for seq, record in enumerate(records, first.seq):
+        if record.seq != seq:
+            raise taken(first.run_id, first.seq)
+        bodies.append(record.body)
+    body = b"\n".join(bodies)
     if body.count(b"\n") >= len(records):
         raise ValueError(f"an event of run {first.run_id} is not one line")
     return first.run_id, first.seq, len(records), body

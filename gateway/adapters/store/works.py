@@ -53,7 +53,7 @@ def carry_out(sql: Mapping[str, str], connection: sqlite3.Connection, works: Seq
             connection.executemany(sql["go_on_with_run"], figures)
         if claims := [work.claim for work in appends if work.claim is not None]:
             connection.executemany(sql["claim_key"], claims)
-        connection.executemany(sql["append_events"], joined(work.events for work in appends if work.follows))
+        connection.executemany(sql["append_events"], joined([work.events for work in appends if work.follows]))
         for work in appends:
             if not work.follows:
                 append_behind(connection, sql, work.events)

@@ -242,7 +242,8 @@ class Checkpoints:
         self._thread.start()
 
     def committed(self, works: Sequence[Work]) -> None:
-        self._bytes += sum(WORK_BYTES + (len(work.events[3]) if isinstance(work, Append) else 0) for work in works)
+        events = sum([len(work.events[3]) for work in works if isinstance(work, Append)])
+        self._bytes += WORK_BYTES * len(works) + events
         if self._bytes >= CHECKPOINT_BYTES:
             self._bytes = 0
             self._wake.set()
