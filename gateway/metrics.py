@@ -118,21 +118,23 @@ class Metrics:
         )
         self.cost = counter("gateway_cost_usd", "Money spent, as recorded.", "agent", "model")
         self.tokens = counter("gateway_tokens", "Tokens, by kind.", "agent", "model", "kind")
-        self.overshoot = histogram("gateway_budget_overshoot_usd", "Spend above the budget.", OVERSHOOT_BUCKETS)
+        self.overshoot = histogram(
+            "gateway_budget_overshoot_usd", "Spend above the budget.", OVERSHOOT_BUCKETS
+        ).labels()
         self.turn_seconds = histogram("gateway_turn_seconds", "Wait for a reply.", SECONDS_BUCKETS, "model")
         self.overhead = histogram(
             "gateway_overhead_seconds", "A turn minus the wait for the provider.", OVERHEAD_BUCKETS
-        )
+        ).labels()
         self.requests = counter("gateway_provider_requests", "Requests to the provider.", "provider", "outcome")
-        self.retries = counter("gateway_provider_retries", "Requests that were sent again.")
+        self.retries = counter("gateway_provider_retries", "Requests that were sent again.").labels()
         self.tool_runs = counter("gateway_tool_runs", "Answers to tool calls.", "tool", "outcome")
         self.tool_seconds = histogram("gateway_tool_seconds", "Time in a tool.", SECONDS_BUCKETS, "tool")
         self.recoveries = counter("gateway_run_recoveries", "Runs taken up after their process had died.", "agent")
         self.budget_faults = counter(
             "gateway_budget_faults", "Replies that cost more than a hard budget had allowed the provider."
-        )
-        self.approvals = gauge("gateway_approvals_pending", "Runs that wait for a verdict.")
-        self.in_doubt = gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.")
+        ).labels()
+        self.approvals = gauge("gateway_approvals_pending", "Runs that wait for a verdict.").labels()
+        self.in_doubt = gauge("gateway_in_doubt_pending", "Runs that wait for a settlement.").labels()
 
     def proxied(self, provider: str) -> Proxied:
         """Counts what is passed through to this provider."""
@@ -165,8 +167,8 @@ class Metrics:
 
     def expose(self, *, approvals_pending: float, in_doubt_pending: float) -> tuple[bytes, str]:
         """The page for a scrape, and its content type. What waits is the store's to say: it outlives processes."""
-        self.approvals.labels().set(approvals_pending)
-        self.in_doubt.labels().set(in_doubt_pending)
+        self.approvals.set(approvals_pending)
+        self.in_doubt.set(in_doubt_pending)
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     # --- Observer ---
@@ -177,7 +179,7 @@ class Metrics:
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:
         self.requests.labels(run.provider, outcome).inc()
         if again:
-            self.retries.labels().inc()
+            self.retries.inc()
         if outcome != "ok":
             self._touch(run)  # what a failed attempt took was not ours
 
@@ -216,9 +218,9 @@ class Metrics:
     def _turn(self, run: Run, event: e.Turn) -> None:
         self.replies_of(run.agent, run.model).count(event, event.turn_cost_usd, event.ms / 1000)
         if event.fault is not None:
-            self.budget_faults.labels().inc()
+            self.budget_faults.inc()
         if progress := self._progress.get(run.id):
-            self.overhead.labels().observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
+            self.overhead.observe(max(0.0, time.perf_counter() - progress.last_event - event.ms / 1000))
 
     def _tool_result(self, run: Run, event: e.ToolResult) -> None:
         tool = self._tool(event.tool_name) if run.tool(event.tool_name) else UNKNOWN
@@ -237,7 +239,7 @@ class Metrics:
             self.run_cost.labels(run.agent, status).observe(float(run.cost_usd) - progress.cost_usd)
             self.duration.labels(run.agent, status).observe(run.driven.total_seconds() - progress.driven_seconds)
         if event.status is Status.BUDGET_EXCEEDED and run.limits.max_budget_usd is not None:
-            self.overshoot.labels().observe(max(0.0, float(run.spent_usd - run.limits.max_budget_usd)))
+            self.overshoot.observe(max(0.0, float(run.spent_usd - run.limits.max_budget_usd)))
 
 
 PROXY = "proxy"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.core.events import Event
 from gateway.core.messages import Assistant, task_of
 from gateway.core.pricing import ZERO, Usage
-from gateway.core.run import Parent, Run, Status, ToolSpec
+from gateway.core.run import Parent, Run, Status, ToolSpec, reason_of
 
 Clock = Callable[[], datetime]
 """The time, in UTC."""
@@ -130,7 +130,7 @@ def entry_of(run: Run) -> Entry:
         agent=run.agent,
         model=run.model,
         status=run.status,
-        reason=run.reason,
+        reason=reason_of(run.interruption),
         turns=run.turns,
         tool_runs=run.tool_runs,
         cost_usd=run.cost_usd,

@@ -90,9 +90,9 @@ class Driver:
     async def _to_its_stop(self) -> None:
         """A bug of ours or of a plug-in must not leave a run that says it is running for ever."""
         try:
-            while self._is_running() and self._stop is None and not self._draining:
+            while (run := self._recorder.ahead).status is Status.RUNNING and not self._draining and self._stop is None:
                 now = self._ports.clock()
-                await self._perform(decide(self._recorder.ahead, self._ports.rules, now), now)
+                await self._perform(decide(run, self._ports.rules, now), now)
             if self._stop is not None:
                 await self._end(self._stop)
             await self._write()

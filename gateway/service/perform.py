@@ -87,7 +87,8 @@ async def ask_model(action: AskModel, run: Run, now: datetime, ports: Ports, rec
 
     async def announce(sending: Sending) -> None:
         nonlocal settled, unconfirmed
-        report_failed_attempt(run, ports, sending)
+        if sending.attempt > 1:
+            report(run, ports, "lost" if sending.lost else "unavailable", again=True)
         if sending.lost and decided_anew(run, unconfirmed, ports) != action:
             raise Overtaken
         if sending.attempt == 1 or sending.lost:
@@ -125,11 +126,6 @@ def turn_start(run: Run, attempt: int, estimate: Decimal, unconfirmed: Decimal, 
     return e.TurnStart(
         turn=run.turns + 1, attempt=attempt, estimate_usd=estimate, unconfirmed_usd=unconfirmed, time=now
     )
-
-
-def report_failed_attempt(run: Run, ports: Ports, sending: Sending) -> None:
-    if sending.attempt > 1:
-        report(run, ports, "lost" if sending.lost else "unavailable", again=True)
 
 
 def report(run: Run, ports: Ports, outcome: str, *, again: bool = False) -> None:

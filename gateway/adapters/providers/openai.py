@@ -107,12 +107,15 @@ class OpenAIModel:
     async def _post(self, body: bytes, headers: bytes, clock: _Clock, on_delta: OnDelta | None) -> Assembling:
         """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
         try:
-            with closing(await self._server.post(CHAT, headers, body)) as response:
+            response = await self._server.post(CHAT, headers, body)
+            try:
                 if not response.is_success:
                     raise await _refusal(response)
                 if _is_stream(response, on_delta):
                     return await self._receive_stream(response, clock, on_delta or _ignore)
                 return _received(await read_at_most(response, self._settings.reply_bytes_max), on_delta or _ignore)
+            finally:
+                response.close()
         except HttpError as error:
             raise failures.unanswered(error) from error
 

@@ -8,8 +8,10 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.adapters.store.ahead import Ahead
 from gateway.adapters.store.transactions import Outcomes, Transactions
@@ -36,21 +38,18 @@ MOVED_AFTER_SECONDS = 0.1
 MOVED_AGAIN_SECONDS = 1.0
 
 
-class Job:
+class Job(Struct, frozen=True):
     """A work, and what becomes of it."""
 
-    __slots__ = ("done", "work")
-
-    def __init__(self, work: Work, done: asyncio.Future[None]) -> None:
-        self.work = work
-        self.done = done
+    work: Work
+    done: asyncio.Future[None]
 
 
 class Writer(Protocol):
     """Owns the connection that writes, from its construction to the end of `close`."""
 
-    async def write(self, work: Work) -> None:
-        """Do the work in a transaction, all or nothing, and return when it is durable.
+    def write(self, work: Work) -> Awaitable[None]:
+        """Do the work in a transaction, all or nothing. Who awaits it goes on when it is durable.
 
         Once asked for it is carried out, also if the caller is cancelled meanwhile: shield the call to learn how it
         ended. It may be durable before it is in the database.
@@ -106,7 +105,7 @@ class LoopWriter:
         self._closed = False
         connection.execute("PRAGMA busy_timeout = 0")  # the event loop must not sleep: `_commit` tries again
 
-    async def write(self, work: Work) -> None:
+    def write(self, work: Work) -> Awaitable[None]:
         if self._closed:
             raise Unavailable("The store is closed.")
         if not self._came:
@@ -116,7 +115,7 @@ class LoopWriter:
         self._gathered.append(job)
         if self._alone and self._came == 1:
             self._write_gathered()
-        await job.done
+        return job.done
 
     def _come_round(self, turns_left: int) -> None:
         if turns_left and not self._alone:

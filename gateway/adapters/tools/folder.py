@@ -56,14 +56,16 @@ class Folder:
 
     def listing(self, entries_max: int = ENTRIES_MAX) -> Listing:
         """The regular files. A name that is not UTF-8 cannot be said in JSON, so it is left out."""
-        with refusals_in_words("the directory"), os.scandir(self._path) as entries:
-            seen = islice(entries, entries_max)
-            names = sorted(each.name for each in seen if each.is_file(follow_symlinks=False) and _sayable(each.name))
-            return Listing(names, whole=next(entries, None) is None)
+        try:
+            with os.scandir(self._path) as entries:
+                files = [each.name for each in islice(entries, entries_max) if each.is_file(follow_symlinks=False)]
+                return Listing(sorted(filter(_sayable, files)), whole=next(entries, None) is None)
+        except OSError as error:
+            raise in_words(error, "the directory") from error
 
     def read(self, path: str) -> str:
         name = name_in_folder(path)
-        with refusals_in_words(path):
+        try:
             descriptor = self._open(f"{self._path}/{name}", name, path)
             try:
                 found = os.fstat(descriptor)
@@ -71,6 +73,8 @@ class Folder:
                 data = _read_at_most(descriptor, self._file_bytes_max + 1, expected=found.st_size)
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise in_words(error, path) from error
         return self._text(name, data, max(found.st_size, len(data)))
 
     def _open(self, where: str, name: str, path: str) -> int:
@@ -120,25 +124,25 @@ class Folder:
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
         """The folder, open, for what takes more than one step in it."""
-        with refusals_in_words(path):
+        try:
             folder = os.open(self._path, _FOLDER)
             try:
                 yield folder
             finally:
                 os.close(folder)
+        except OSError as error:
+            raise in_words(error, path) from error
 
 
-@contextmanager
-def refusals_in_words(path: str) -> Iterator[None]:
+def in_words(error: OSError, path: str) -> ToolFailed:
     """What the operating system refuses, in words that name what was asked for."""
-    try:
-        yield
-    except PermissionError as error:
-        raise ToolFailed(f"permission denied: {path}", permanent=True) from error
-    except FileNotFoundError as error:
-        raise ToolFailed("the directory of the files does not exist.", permanent=True) from error
-    except OSError as error:
-        raise ToolFailed(f"{path} cannot be used: {error.strerror}. {HINT}") from error
+    match error:
+        case PermissionError():
+            return ToolFailed(f"permission denied: {path}", permanent=True)
+        case FileNotFoundError():
+            return ToolFailed("the directory of the files does not exist.", permanent=True)
+        case _:
+            return ToolFailed(f"{path} cannot be used: {error.strerror}. {HINT}")
 
 
 def name_in_folder(path: str) -> str:
@@ -180,4 +184,4 @@ def _read_at_most(descriptor: int, bytes_max: int, *, expected: int) -> bytes:
 
 
 def _sayable(name: str) -> bool:
-    return name == name.encode(errors="ignore").decode()
+    return name.isascii() or name == name.encode(errors="ignore").decode()

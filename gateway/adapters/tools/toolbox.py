@@ -122,6 +122,8 @@ def as_tool_failed(name: str, error: BaseException) -> ToolFailed:
 
 def bounded(text: str, bytes_max: int) -> str:
     """The text as valid UTF-8 of at most so many bytes, saying how much is missing."""
+    if len(text) <= bytes_max and text.isascii():  # nearly always
+        return text
     data = text.encode("utf-8", "replace")
     if len(data) <= bytes_max:
         return data.decode()
