@@ -7,13 +7,10 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
-from typing import Any
 from weakref import WeakValueDictionary
-
-from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
 
 from gateway.core import commands
 from gateway.core.codec import decode_event
@@ -28,6 +25,7 @@ from gateway.core.tree import children_of, is_child, is_orphan, owner_of, shows,
 from gateway.service.driver import Driver
 from gateway.service.ports import AnswersCalls, Ports, Suspended
 from gateway.service.recorder import Recorder, record
+from gateway.service.waiting import all_done, done, patiently
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ class Runs:
                     async with asyncio.timeout(left):
                         await news.wait()  # until another run is driven, or none will be any more
                 continue
-            await asyncio.wait({driver.task}, timeout=left)
+            await done(driver.task, left)
             if driver.run.status is not Status.RUNNING:
                 return driver.run  # as it is recorded, and need not be read again
 
@@ -376,19 +374,3 @@ class Runs:
     @property
     def active(self) -> int:
         return len(self._drivers)
-
-
-async def all_done(futures: Iterable[asyncio.Future[Any]], seconds: float) -> None:
-    """Wait until all are done, or the time is up."""
-    pending = [future for future in futures if not future.done()]
-    if pending:
-        await asyncio.wait(pending, timeout=seconds)
-
-
-def patiently() -> AsyncRetrying:
-    """Tries again while the store is down or there is no room: a run waits its turn and is not left behind."""
-    return AsyncRetrying(
-        retry=retry_if_exception_type((Unavailable, Busy)),
-        wait=wait_exponential(multiplier=0.05, max=1),
-        before_sleep=before_sleep_log(log, logging.DEBUG),
-    )

@@ -24,7 +24,8 @@ from gateway.core.run import Parent, Run, Status, ToolSpec
 from gateway.core.tree import child_id_of, surfaced, waits_for_person
 from gateway.service.agents import Agent, Agents, ChangedPolicies, StartRun
 from gateway.service.ports import Suspended, ToolAnswer
-from gateway.service.runs import PARENT_STOPPED, patiently
+from gateway.service.runs import PARENT_STOPPED
+from gateway.service.waiting import patiently
 
 QUESTION_ARGUMENT: dict[str, Any] = {
     "type": "object",

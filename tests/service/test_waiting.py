@@ -1,105 +1,77 @@
-"""Runs that wait for people cost their rows and nothing else, however many there are and however long they wait."""
+"""Waiting for one future, within a time."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from gateway.adapters.providers.openai import OpenAIModel
-from gateway.adapters.providers.requests import BYTES_MAX, RUNS_MAX
-from gateway.adapters.store.sqlite import SqliteStore
-from gateway.metrics import Metrics
-from gateway.service.afterwards import Afterwards
-from gateway.service.feed import Feed
-from gateway.service.runs import Runs
-from tests.serving import Gateway, Serve
+from gateway.service.waiting import done
 
-RUNS = 500
-AT_ONCE = 25
+A_MOMENT = 0.02
+LONG = 60.0
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Runs]:
-    """The services of the gateways of this test."""
-    made: list[Runs] = []
-    original = Runs.__init__
-
-    def remember(self: Runs, *args: Any, **options: Any) -> None:
-        made.append(self)
-        original(self, *args, **options)
-
-    monkeypatch.setattr(Runs, "__init__", remember)
-    return made
+async def future() -> asyncio.Future[str]:
+    return asyncio.get_running_loop().create_future()
 
 
-@pytest.fixture
-async def gateway(serve: Serve, made: list[Runs]) -> AsyncIterator[Gateway]:
-    async with serve() as gateway:
-        yield gateway
+@pytest.mark.parametrize("seconds", [None, LONG])
+async def test_whoever_waits_goes_on_when_it_is_done(future: asyncio.Future[str], seconds: float | None) -> None:
+    waiting = asyncio.create_task(done(future, seconds))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    future.set_result("there")
+
+    await asyncio.wait_for(waiting, 1)
 
 
-async def many_wait(gateway: Gateway) -> None:
-    room = asyncio.Semaphore(AT_ONCE)
+@pytest.mark.parametrize("seconds", [None, 0, LONG])
+async def test_what_is_done_already_is_not_waited_for(future: asyncio.Future[str], seconds: float | None) -> None:
+    future.set_exception(ValueError("it is for whoever asks for the result"))
 
-    async def one() -> None:
-        async with room:
-            run = await gateway.run("destructive")
-            assert run["reason"] == "approval"
+    await asyncio.wait_for(done(future, seconds), 1)
 
-    await asyncio.gather(*(one() for _ in range(RUNS)))
+    assert isinstance(future.exception(), ValueError)
 
 
-def of_runs() -> list[str]:
-    """The tasks that belong to a run."""
-    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith(("run ", "rejoin "))]
+@pytest.mark.parametrize("seconds", [0, A_MOMENT])
+async def test_the_time_may_be_up_before_that(future: asyncio.Future[str], seconds: float) -> None:
+    await asyncio.wait_for(done(future, seconds), 1)
+
+    assert not future.done()
+    future.set_result("later")  # which wakes nobody
+    await asyncio.sleep(0)
 
 
-async def test_runs_that_wait_cost_their_rows_and_nothing_else(gateway: Gateway, made: list[Runs]) -> None:
-    await gateway.run("destructive")
-    before = len(asyncio.all_tasks())
-    await many_wait(gateway)
-    await asyncio.sleep(0.05)
-    gc.collect()
+async def test_it_may_be_done_when_the_time_is_up_too(future: asyncio.Future[str]) -> None:
+    waiting = asyncio.create_task(done(future, 0))
+    await asyncio.sleep(0)
 
-    [runs] = made
-    [afterwards] = runs._ports.observers
-    assert isinstance(afterwards, Afterwards)
-    [feed] = (observer for observer in afterwards._observers if isinstance(observer, Feed))
-    [metrics] = (observer for observer in afterwards._observers if isinstance(observer, Metrics))
-    model = runs._ports.model
-    assert runs.active == 0
-    assert (len(runs._drivers), len(runs._locks), len(runs._rejoining), runs._promised) == (0, 0, 0, 0)
-    assert feed._subscriptions == {}
-    assert metrics._progress == {}
-    assert isinstance(model, OpenAIModel)
-    assert len(model._bodies._known) <= RUNS_MAX  # a cache: it forgets the oldest
-    assert model._bodies._bytes <= BYTES_MAX
-    assert of_runs() == []
-    assert len(asyncio.all_tasks()) <= before + 2 * AT_ONCE  # connections kept open, to here and to the provider
-    assert gateway.stored_runs() == RUNS + 1
+    future.set_result("just then")
+
+    await asyncio.wait_for(waiting, 1)
 
 
-async def test_runs_that_wait_are_not_even_read_when_the_next_process_starts(
-    serve: Serve, made: list[Runs], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serve() as gateway:
-        waiting = [await gateway.run("destructive") for _ in range(10)]
-    reads: list[str] = []
-    read = SqliteStore.read
+async def test_one_that_is_cancelled_is_done(future: asyncio.Future[str]) -> None:
+    waiting = asyncio.create_task(done(future, LONG))
+    await asyncio.sleep(0)
 
-    async def counted(store: SqliteStore, run_id: str, *more: Any) -> Any:
-        reads.append(run_id)
-        return await read(store, run_id, *more)
+    future.cancel()
 
-    monkeypatch.setattr(SqliteStore, "read", counted)
-    async with serve() as gateway:
-        other = await gateway.run("plan")
-        assert other["status"] == "completed"
-        assert not set(reads) & {run["id"] for run in waiting}
-        assert made[-1].active == 0
-        call = {"call_id": waiting[0]["pending_approvals"][0]["call_id"]}
-        assert (await gateway.command(waiting[0]["id"], "approve", call)).json["status"] == "completed"
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_who_no_longer_waits_leaves_what_is_waited_for_alone(future: asyncio.Future[str]) -> None:
+    waiting = asyncio.create_task(done(future, LONG))
+    await asyncio.sleep(0)
+
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not future.done()
+    assert not future.cancelled()
+    future.set_result("for others")
