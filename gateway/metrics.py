@@ -185,27 +185,24 @@ class Metrics:
 
     def recorded(self, news: Sequence[Recorded]) -> None:
         for run, event, _ in news:
-            self._count(run, event)
-
-    def _count(self, run: Run, event: e.Event) -> None:
-        match event:
-            case e.TurnStart():
-                return
-            case e.Turn():
-                self._turn(run, event)
-            case e.ToolResult():
-                self._tool_result(run, event)
-            case e.RunStopped():
-                self._stopped(run, event)
-            case e.RunStarted():
-                self.started.labels(run.agent).inc()
-                self._driven_from(run)
-            case e.RunResumed():
-                self.recoveries.labels(run.agent).inc(event.cause == "recovery")
-                self._driven_from(run)
-            case _:
-                pass
-        self._touch(run)
+            match event:
+                case e.TurnStart():
+                    continue
+                case e.Turn():
+                    self._turn(run, event)
+                case e.ToolResult():
+                    self._tool_result(run, event)
+                case e.RunStopped():
+                    self._stopped(run, event)
+                case e.RunStarted():
+                    self.started.labels(run.agent).inc()
+                    self._driven_from(run)
+                case e.RunResumed():
+                    self.recoveries.labels(run.agent).inc(event.cause == "recovery")
+                    self._driven_from(run)
+                case _:
+                    pass
+            self._touch(run)
 
     def _driven_from(self, run: Run) -> None:
         self.active.labels(run.agent).inc()

@@ -4,12 +4,16 @@ trace."""
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gateway.core.events import Event
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _canonical = msgspec.json.Encoder(decimal_format="number", order="sorted")
@@ -30,6 +34,20 @@ def trace_line(run_id: str, seq: int, body: bytes) -> bytes:
     The body is spliced and not decoded: it was written by `encode`, begins with `{"type":…` and is never empty.
     """
     return b'{"runId":%b,%b,"seq":%d}' % (encode(run_id), body[1:-1], seq)
+
+
+def remembers_last(function: Callable[[T], R]) -> Callable[[T], R]:
+    """The same function; asked of the same object again, it is not carried out again. For what never changes and is
+    common to most runs, as an agent's tools are."""
+    last: tuple[T, R] | None = None
+
+    def remembering(value: T) -> R:
+        nonlocal last
+        if last is None or last[0] is not value:
+            last = value, function(value)
+        return last[1]
+
+    return remembering
 
 
 class Kind(Struct):

@@ -6,10 +6,10 @@ from decimal import ROUND_FLOOR, Decimal
 
 from msgspec import Struct
 
-from gateway.core.codec import encode
+from gateway.core.codec import encode, remembers_last
 from gateway.core.messages import Assistant, Message
 from gateway.core.pricing import BYTES_PER_TOKEN, MILLION, ZERO, Price, Usage, cost
-from gateway.core.run import Run
+from gateway.core.run import Run, ToolSpec
 
 PROMPT_MARGIN_TOKENS = 64
 """What a provider's chat template may add besides what it adds to each message, which the JSON around it covers."""
@@ -35,7 +35,12 @@ def bytes_since_last_reply(run: Run) -> int:
     if counted(run):
         return sum([len(encode(message)) for message in after_last_reply(run.messages)])
     added = sum([len(encode(message)) for message in run.messages])
-    return added + len(encode(run.tools)) + (len(encode(run.params)) if run.params else 0)
+    return added + size_of_tools(run.tools) + (len(encode(run.params)) if run.params else 0)
+
+
+@remembers_last
+def size_of_tools(tools: tuple[ToolSpec, ...]) -> int:
+    return len(encode(tools))
 
 
 def counted(run: Run) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -76,15 +76,15 @@ class Server:
             if timer is not None:
                 timer.cancel()
 
-    async def get(self, path: str, headers: bytes) -> Response:
+    def get(self, path: str, headers: bytes) -> Awaitable[Response]:
         head = b"GET %b/%b HTTP/1.1\r\n%b\r\n"
-        return await self._exchange(head % (self._path, path.encode(), headers), b"")
+        return self._exchange(head % (self._path, path.encode(), headers), b"")
 
-    async def post(self, path: str, headers: bytes, body: bytes) -> Response:
+    def post(self, path: str, headers: bytes, body: bytes) -> Awaitable[Response]:
         """The response as soon as its headers are here; whoever has it reads it to its end or closes it. `path` goes
         behind that of the URL, `headers` are what `header_lines` makes, with a Host. Raises HttpError."""
         head = b"POST %b/%b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n"
-        return await self._exchange(head % (self._path, path.encode(), headers, len(body)), body)
+        return self._exchange(head % (self._path, path.encode(), headers, len(body)), body)
 
     async def _exchange(self, head: bytes, body: bytes) -> Response:
         began = self._loop.time()

@@ -89,8 +89,16 @@ class OpenAIModel:
     # --- one attempt ------------------------------------------------------------------------------------------------
 
     async def _attempt(self, run: Run, body: bytes, retry: int, on_delta: OnDelta | None) -> Reply:
+        """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
         clock = _Clock()
-        assembling = await self._post(body, self._numbered(run, retry), clock, on_delta)
+        try:
+            response = await self._server.post(CHAT, self._numbered(run, retry), body)
+            try:
+                assembling = await self._assembled(response, clock, on_delta or _ignore, asked=on_delta is not None)
+            finally:
+                response.close()
+        except HttpError as error:
+            raise failures.unanswered(error) from error
         ms = clock.ms()
         message = assembling.message()
         usage = reported(assembling.usage)
@@ -104,20 +112,13 @@ class OpenAIModel:
             provider_ms=assembling.provider_ms,
         )
 
-    async def _post(self, body: bytes, headers: bytes, clock: _Clock, on_delta: OnDelta | None) -> Assembling:
-        """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
-        try:
-            response = await self._server.post(CHAT, headers, body)
-            try:
-                if not response.is_success:
-                    raise await _refusal(response)
-                if _is_stream(response, on_delta):
-                    return await self._receive_stream(response, clock, on_delta or _ignore)
-                return _received(await read_at_most(response, self._settings.reply_bytes_max), on_delta or _ignore)
-            finally:
-                response.close()
-        except HttpError as error:
-            raise failures.unanswered(error) from error
+    async def _assembled(self, response: Response, clock: _Clock, on_delta: OnDelta, *, asked: bool) -> Assembling:
+        """The reply as it arrives: as a stream or in one piece, whichever was `asked` for."""
+        if not response.is_success:
+            raise await _refusal(response)
+        if _is_stream(response, asked=asked):
+            return await self._receive_stream(response, clock, on_delta)
+        return _received(await read_at_most(response, self._settings.reply_bytes_max), on_delta)
 
     def _numbered(self, run: Run, retry: int) -> bytes:
         """The headers of one attempt. What is configured goes before what the run brings."""
@@ -202,10 +203,10 @@ def credentials_of(settings: ProviderSettings) -> str | None:
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
-def _is_stream(response: Response, on_delta: OnDelta | None) -> bool:
+def _is_stream(response: Response, *, asked: bool) -> bool:
     """What arrived, and not what was asked for: there are servers that always stream, and some that never do."""
-    asked = on_delta is not None and response.content_type != "application/json"
-    return asked or response.content_type == "text/event-stream"
+    kind = response.content_type
+    return kind == "text/event-stream" or (asked and kind != "application/json")
 
 
 def _ignore(_: str) -> None:

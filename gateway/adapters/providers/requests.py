@@ -89,8 +89,7 @@ class Bodies:
         self._bytes_max = bytes_max
         self._known: OrderedDict[str, _Encoded] = OrderedDict()
         self._bytes = 0
-        self._last_tools: tuple[ToolSpec, ...] = ()
-        self._last_tools_json = b""
+        self._tools_json = codec.remembers_last(self._encoded_tools)
         self._caps: list[int] = [extra_body[name] for name in CAPS if name in extra_body]
         self._cap_name = next(name for name in CAPS if name in extra_body or name == cap_name)
         self._ours = OURS | extra_body.keys()
@@ -160,12 +159,8 @@ class Bodies:
         encoded.last = messages[-1] if messages else None
         self._bytes += len(encoded.messages) - before
 
-    def _tools_json(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """The runs of an agent have its tools in common: one tuple, encoded once."""
-        if tools is not self._last_tools:
-            self._last_tools = tools
-            self._last_tools_json = b',"tools":' + self._encode(definitions(tools)) if tools else b""
-        return self._last_tools_json
+    def _encoded_tools(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        return b',"tools":' + self._encode(definitions(tools)) if tools else b""
 
     def _forget_oldest(self) -> None:
         while self._known and (len(self._known) > self._runs_max or self._bytes > self._bytes_max):
