@@ -54,9 +54,10 @@ class IdempotentAnswers:
             )
         return claim
 
-    async def answer(self, key: Key | None, carry_out: StartOrJoin) -> web.Response:
-        if key is None:
-            return await carry_out(None, None)
+    def answer(self, key: Key | None, carry_out: StartOrJoin) -> Awaitable[web.Response]:
+        return carry_out(None, None) if key is None else self._answer_once(key, carry_out)
+
+    async def _answer_once(self, key: Key, carry_out: StartOrJoin) -> web.Response:
         if key.key in self._in_flight:
             raise WrongState(
                 "the first request with this Idempotency-Key is still being answered.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from datetime import datetime
 
 from gateway.core import commands
@@ -134,11 +135,11 @@ class Driver:
         else:
             self._draining = True
 
-    async def _write(self) -> None:
+    def _write(self) -> Awaitable[None]:
         """A store that is down holds a run up; one that has not begun is refused instead."""
-        if self.beginning.done():
-            await self._recorder.write_when_possible()
-            return
+        return self._recorder.write_when_possible() if self.beginning.done() else self._write_beginning()
+
+    async def _write_beginning(self) -> None:
         beginning = self.run
         try:
             await self._recorder.write()

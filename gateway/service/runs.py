@@ -7,9 +7,10 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 from gateway.core import commands
@@ -99,11 +100,11 @@ class Runs:
 
     # --- changing ---
 
-    async def start(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
+    def start(self, run_id: str, first: RunStarted, key: Key | None = None) -> Coroutine[Any, Any, Run]:
         """Record the run and drive it; once begun, that is done whether or not the caller is still there. Raises Busy
         when as many runs are under way as the gateway drives, WrongState if there is such a run or the key is taken."""
         self._require_place()
-        return await self._begin(run_id, first, key)
+        return self._begin(run_id, first, key)
 
     async def _begin(self, run_id: str, first: RunStarted, key: Key | None = None) -> Run:
         self._require_open()

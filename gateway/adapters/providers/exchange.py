@@ -187,7 +187,8 @@ class Response:
 
     def close(self) -> None:
         """Nobody reads any more. What is half read is cut off: the server need not go on."""
-        self._fail(Dropped("the response was closed"))
+        if not self._complete:
+            self._fail(Dropped("the response was closed"))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
