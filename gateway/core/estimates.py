@@ -49,7 +49,7 @@ def counted(run: Run) -> bool:
 
 
 def after_last_reply(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Only the end of the transcript is looked at."""
+    """What no reply has counted yet. Only the end of the transcript is looked at."""
     begin = len(messages)
     while begin and not isinstance(messages[begin - 1], Assistant):
         begin -= 1

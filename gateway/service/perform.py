@@ -204,7 +204,7 @@ async def use_tools(steps: Sequence[Step], run: Run, now: datetime, ports: Ports
                         time=now,
                     )
                 )
-    if [step for step in executions if not step.spec.quick]:
+    if not all(step.spec.quick for step in executions):
         await execute(executions, run, ports, record)
         return
     for step in executions:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import events as e
-from gateway.core.codec import args_hash, call_key, decode_event, encode, trace_line
+from gateway.core.codec import args_hash, call_key, decode_event, encode, remembers_last, trace_line
 from tests.core.stories import STORIES
 from tests.core.world import NOON, World, names
 
@@ -130,3 +130,28 @@ def test_other_arguments_have_another_hash(one: tuple[str, dict[str, Any]], othe
 
 def test_the_hash_is_pinned_because_people_keep_it() -> None:
     assert args_hash("delete_file", {"path": "access.log"}) == "8c380ea7abbe8357"
+
+
+def test_what_is_asked_of_the_same_object_again_is_known_and_of_an_equal_one_is_not() -> None:
+    asked: list[list[int]] = []
+
+    @remembers_last
+    def length(values: list[int]) -> int:
+        asked.append(values)
+        return len(values)
+
+    one, other = [1, 2], [1, 2]
+
+    assert [length(each) for each in (one, one, other, one, one)] == [2] * 5
+    assert list(map(id, asked)) == list(map(id, (one, other, one)))
+
+
+def test_of_what_failed_nothing_is_remembered() -> None:
+    @remembers_last
+    def inverse(value: float) -> float:
+        return 1 / value
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            inverse(0)
+    assert inverse(4) == 0.25

@@ -51,3 +51,12 @@ def test_an_estimate_looks_at_the_last_reply_and_not_at_the_whole_run() -> None:
         world.step(Player())
 
     assert expected_usage(world.run).prompt_tokens < 100
+
+
+def test_each_run_is_counted_with_its_own_tools() -> None:
+    with_tools, without = World().run, World(tools=()).run
+
+    sizes = [bytes_since_last_reply(run) for run in (with_tools, without, with_tools, without)]
+
+    assert sizes[0] - sizes[1] == len(encode(with_tools.tools)) - len(encode(()))
+    assert sizes[2:] == sizes[:2]

@@ -134,7 +134,9 @@ class Assembling:
     def finish(self) -> str:
         """Calls are calls whatever the provider calls their end, unless it says that it cut them short."""
         reason = self.finish_reason or "stop"
-        return "tool_calls" if reason not in ("tool_calls", "length", "content_filter") and self._said else reason
+        if reason in ("tool_calls", "length", "content_filter"):
+            return reason
+        return "tool_calls" if self._said else reason
 
     @property
     def provider_ms(self) -> dict[str, float] | None:

@@ -146,3 +146,25 @@ def test_half_a_character_is_no_reply_and_no_fault_of_ours(text: bytes) -> None:
     _, failure = a_stream().feed(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text)
 
     assert failure is None or "broken answer" in str(failure)
+
+
+@pytest.mark.parametrize("said", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 9}, {}, None])
+def test_a_report_that_says_nothing_is_no_usage(said: dict[str, int] | None) -> None:
+    """No prompt is empty, and what is not reported was not free."""
+    seen = look_at_plain(msgspec.json.encode({"choices": [{"message": {"content": "x" * 40}}], "usage": said}))
+
+    used = seen.usage(request_bytes=400)
+
+    assert (used.prompt_tokens, used.completion_tokens) == (100, 10)
+
+
+def test_a_report_that_says_nothing_does_not_take_back_what_was_reported() -> None:
+    stream = a_stream()
+    for said in ({"prompt_tokens": 9, "completion_tokens": 5}, {"prompt_tokens": 0, "completion_tokens": 0}, None):
+        passed, failure = stream.feed(b"data: " + msgspec.json.encode({"choices": [], "usage": said}) + b"\n\n")
+        assert passed
+        assert failure is None
+
+    used = stream.seen.usage(request_bytes=400)
+
+    assert (used.prompt_tokens, used.completion_tokens) == (9, 5)
