@@ -41,17 +41,17 @@ RecordEvent = Callable[[e.Event], Awaitable[None]]
 """Makes an event durable, or notes it to be written with what follows it at once. What it raises ends the step."""
 
 
-async def perform(action: Action, run: Run, now: datetime, ports: Ports, record: RecordEvent) -> None:
+def perform(action: Action, run: Run, now: datetime, ports: Ports, record: RecordEvent) -> Awaitable[None]:
     """`now` is when it was decided."""
     match action:
         case AskModel():
-            await ask_model(action, run, now, ports, record)
+            return ask_model(action, run, now, ports, record)
         case UseTools(steps):
-            await use_tools(steps, run, now, ports, record)
+            return use_tools(steps, run, now, ports, record)
         case Stop():
-            await stop(action, run, now, record)
+            return stop(action, run, now, record)
         case Rest():
-            return
+            return asyncio.sleep(0)
         case _:
             assert_never(action)
 

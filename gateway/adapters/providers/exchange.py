@@ -192,15 +192,12 @@ class Response:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _more(self) -> None:
-        """Something came. Raises the error that ended it instead."""
+    def _more(self) -> asyncio.Future[None]:
+        """Done when something has come. Raises the error that ended it instead."""
         if self._error is not None:
             raise self._error
         self._news = self._loop.create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
+        return self._news
 
     def _taken(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
