@@ -21,7 +21,7 @@ class Observer(Protocol):
     """Whoever wants to know what happened, after it is durable: the feed, the metrics. Must not block or raise."""
 
     def recorded(self, news: Sequence[Recorded]) -> None:
-        """What was written together, in order."""
+        """What was written, in order: what is told together may be of several writes, and of several runs."""
         ...
 
     def attempted(self, run: Run, outcome: str, *, again: bool) -> None:

@@ -3,6 +3,8 @@ refused with words that help, and leaves nothing behind: no run, no event, no cl
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,6 +98,44 @@ async def test_an_order_that_cannot_be_carried_out_leaves_nothing_behind(
     assert gateway.stored_runs() == 0
     again = await gateway.post("/v1/runs", order(model="talks"), headers={KEY: "order-1"}, wait=20)
     assert (again.status, again.json["status"]) == (201, "completed")  # the key is as good as new
+
+
+NESTED = [
+    ("params", lambda nest: b'{"input":"Hi.","model":"talks","params":{"x":%b}}' % nest, "/v1/runs"),
+    (
+        "content",
+        lambda nest: (
+            b'{"input":[{"role":"user","content":[{"type":"text","text":"Hi.","x":%b}]}],"model":"talks"}' % nest
+        ),
+        "/v1/runs",
+    ),
+    (
+        "a chat",
+        lambda nest: b'{"model":"files","messages":[{"role":"user","content":[{"type":"text","x":%b}]}]}' % nest,
+        "/v1/chat/completions",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "path"), [row[1:] for row in NESTED], ids=[row[0] for row in NESTED])
+async def test_however_deep_a_body_is_nested_it_is_taken_and_read_back_or_refused(
+    gateway: Gateway, body: Callable[[bytes], bytes], path: str
+) -> None:
+    """Near Python's limit of recursion: what can be decoded may still be too deep for the events that quote it."""
+    statuses: list[int] = []
+    for depth in range(sys.getrecursionlimit() - 180, sys.getrecursionlimit()):
+        before = gateway.stored_runs()
+        got = await gateway.post(path, data=body(b"[" * depth + b"]" * depth))
+        if got.status == 400:
+            refused(got, 400, "malformed_json", words="nested too deeply")
+            assert gateway.stored_runs() == before
+        elif path == "/v1/runs":
+            assert (await gateway.get(f"/v1/runs/{got.json['id']}/events")).status == 200
+            assert (await gateway.get(f"/v1/runs/{got.json['id']}", wait=20)).json["status"] == "completed"
+        statuses.append(got.status)
+
+    assert set(statuses) == {200 if path != "/v1/runs" else 201, 400}
+    assert statuses == sorted(statuses), "taken up to a depth, and refused from there"
 
 
 KEYS = [

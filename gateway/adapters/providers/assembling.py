@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from gateway import sse
 from gateway.adapters.providers import failures, wire
-from gateway.adapters.providers.wire import Body, CallDelta, Choice, Delta, UsageReport
+from gateway.adapters.providers.usage import reported
+from gateway.adapters.providers.wire import Body, CallDelta, Choice, Delta
 from gateway.core.messages import Assistant, Content, Function, ToolCall
+from gateway.core.pricing import Usage
 
 DONE = "[DONE]"
 
@@ -46,7 +48,7 @@ class Assembling:
 
     def __init__(self) -> None:
         self.finish_reason: str | None = None
-        self.usage: UsageReport | None = None
+        self.usage: Usage | None = None
         self.timings: Any = None
         self.has_choice = False
         self.has_content = False
@@ -62,7 +64,7 @@ class Assembling:
         """Add one chunk, or a whole plain reply. Returns the text that is new. Raises Failed for an error in it."""
         if body.error:
             raise failures.reported(wire.as_problem(body.error))
-        self.usage = body.usage or self.usage
+        self.usage = reported(body.usage) or self.usage
         self.timings = body.timings or self.timings
         return "".join([self._choice(choice) for choice in body.choices or () if not choice.index])
 

@@ -23,7 +23,7 @@ from gateway.adapters.providers.exchange import HttpError, Response
 from gateway.adapters.providers.failures import Failed
 from gateway.adapters.providers.requests import Bodies
 from gateway.adapters.providers.settings import ProviderSettings
-from gateway.adapters.providers.usage import counted, reported
+from gateway.adapters.providers.usage import counted
 from gateway.core.ports import Announce, Reply, Sending
 from gateway.core.run import Run
 from gateway.core.tracing import TRACEPARENT, traceparent_of
@@ -101,13 +101,12 @@ class OpenAIModel:
             raise failures.unanswered(error) from error
         ms = clock.ms()
         message = assembling.message()
-        usage = reported(assembling.usage)
         return Reply(
             message=message,
-            usage=usage or await asyncio.to_thread(counted, run, message),
+            usage=assembling.usage or await asyncio.to_thread(counted, run, message),
             finish=assembling.finish,
             ms=ms,
-            estimated=usage is None,
+            estimated=assembling.usage is None,
             first_token_ms=clock.first_token_ms,
             provider_ms=assembling.provider_ms,
         )

@@ -150,14 +150,13 @@ class Bodies:
             self._bytes -= encoded.size
 
     def _append_new(self, encoded: _Encoded, messages: tuple[Message, ...]) -> None:
-        before = len(encoded.messages)
-        for message in messages[encoded.count :]:
-            if encoded.messages:
-                encoded.messages += b","
-            encoded.messages += self._encode(message)
+        new = b",".join([self._encode(message) for message in messages[encoded.count :]])
+        if new and encoded.messages:
+            new = b"," + new
+        encoded.messages += new
         encoded.count = len(messages)
         encoded.last = messages[-1] if messages else None
-        self._bytes += len(encoded.messages) - before
+        self._bytes += len(new)
 
     def _encoded_tools(self, tools: tuple[ToolSpec, ...]) -> bytes:
         return b',"tools":' + self._encode(definitions(tools)) if tools else b""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gateway.adapters.providers.assembling import SseReply, plain_reply
 from gateway.adapters.providers.failures import Failed
 from gateway.core.messages import Assistant, Function, ToolCall
+from gateway.core.pricing import Usage
 
 DONE = b"data: [DONE]\n\n"
 
@@ -229,6 +230,17 @@ def test_what_follows_done_is_not_read() -> None:
     reply.end()
 
     assert reply.assembling.message() == Assistant("Hi.")
+
+
+def test_a_report_of_usage_that_says_nothing_does_not_take_back_what_was_reported() -> None:
+    said = {"prompt_tokens": 3, "completion_tokens": 1}
+    nothing = {"prompt_tokens": 0, "completion_tokens": 0}
+
+    reply = streamed(
+        chunk(content="Hi."), *({"choices": [], "usage": usage} for usage in (said, nothing, None)), chunk("stop")
+    )
+
+    assert reply.assembling.usage == Usage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
 
 
 def test_half_a_character_of_one_stream_does_not_end_up_in_another() -> None:

@@ -136,6 +136,28 @@ def test_a_run_that_asks_no_more_leaves_nothing_behind(make_run: Any) -> None:
     assert bodies.build(runs[1], stream=False) == naive(runs[1], stream=False)
 
 
+def test_an_encoding_that_fails_leaves_the_transcript_as_it_was(make_run: Any) -> None:
+    failing: set[int] = set()
+
+    def encode(value: Any) -> bytes:
+        if id(value) in failing:
+            raise MemoryError
+        return codec.encode(value)
+
+    bodies = Bodies({}, encode=encode)
+    run = make_run(*STORY[:1], tools=(READ,))
+    bodies.build(run, stream=False)
+    longer = replace(run, messages=STORY[:4])
+
+    failing.add(id(longer.messages[2]))
+    with pytest.raises(MemoryError):
+        bodies.build(longer, stream=False)
+    failing.clear()
+
+    assert bodies.build(longer, stream=False) == naive(longer, stream=False)
+    assert bodies._bytes == sum(encoded.size for encoded in bodies._known.values())
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, len(STORY))), max_size=20))
 def test_whatever_order_runs_ask_in_each_gets_its_own_transcript(steps: list[tuple[str, int]]) -> None:
     bodies = Bodies({}, bytes_max=400)
