@@ -83,9 +83,7 @@ def next_steps(run: Run) -> UseTools | Stop | None:
         reserved += step.reserved_usd - call.reserved_usd if isinstance(step, Execute) else ZERO
         if call.args is not None and run.policies.dedupe != "off":
             keys.add(call_key(call.tool, call.args))
-    if batch:
-        return UseTools(tuple(batch))
-    return Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs))) if theirs else None
+    return UseTools(tuple(batch)) if batch else Stop(Status.INTERRUPTED, ToolOutputs(tuple(theirs)))
 
 
 def for_client(calls: Sequence[Call]) -> Stop:

@@ -116,16 +116,16 @@ def driven_seconds(run: Run, now: datetime) -> float:
 
 
 def repeated_call(run: Run, now: datetime) -> Stop | None:
-    limit = run.stop_rules.repeated_calls
-    return None if limit is None else over(run.tally.asked, limit, "repeated_calls", "was asked for")
+    return over(run.tally.asked, run.stop_rules.repeated_calls, "repeated_calls", "was asked for")
 
 
 def repeated_failure(run: Run, now: datetime) -> Stop | None:
-    limit = run.stop_rules.repeated_failures
-    return None if limit is None else over(run.tally.failed, limit, "repeated_failures", "has failed")
+    return over(run.tally.failed, run.stop_rules.repeated_failures, "repeated_failures", "has failed")
 
 
-def over(counts: Mapping[str, int], limit: int, rule: str, verb: str) -> Stop | None:
+def over(counts: Mapping[str, int], limit: int | None, rule: str, verb: str) -> Stop | None:
+    if limit is None:
+        return None
     for key, count in counts.items():
         if count >= limit:
             return rule_stop(rule, f"{key} {verb} {count} times.")

@@ -19,5 +19,4 @@ def valid_traceparent(text: str | None) -> str | None:
 
 def traceparent_of(run: Run) -> str | None:
     """Metadata is the client's, so it is looked at again before anything is made of it."""
-    given = run.metadata.get(TRACEPARENT)
-    return None if given is None else valid_traceparent(given)
+    return valid_traceparent(run.metadata.get(TRACEPARENT))

@@ -17,7 +17,8 @@ _decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """The body as `kind`. An empty body is an empty object. Raises BadRequest with the path of the field."""
+    """The body as `kind`. An empty body is an empty object. Raises BadRequest with the path of the field, and
+    RecursionError for one that is nested too deeply."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -30,8 +31,6 @@ def decode(body: bytes, kind: type[T]) -> T:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not valid JSON: {error}.", code="malformed_json") from None
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply.", code="malformed_json") from None
 
 
 def fields_of(kind: type, param: str | None, message: str) -> str:

@@ -121,8 +121,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         response = problem(request, 400, "the body is not encoded as its headers say.", code="malformed_body")
         response.force_close()  # where it ends and the next request begins cannot be known
         return response
-    except RecursionError:  # all that nests here is what a client sent, and nothing of it is recorded
-        log.warning("%s %s: the body is nested too deeply to be recorded", request.method, request.path)
+    except RecursionError:  # when it is decoded, or first encoded: all that nests here is what a client sent
+        log.warning("%s %s: the body is nested too deeply", request.method, request.path)
         return problem(request, 400, "the body is nested too deeply.", code="malformed_json")
     except ConnectionResetError:
         raise  # the client has gone; there is nobody to tell

@@ -15,6 +15,7 @@ from gateway.core.stopping import Stop, driven_seconds
 from gateway.service.perform import perform
 from gateway.service.ports import Ports, Suspended
 from gateway.service.recorder import Recorder
+from gateway.service.waiting import done
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Driver:
 
     async def begins(self) -> bool:
         """The same, as soon as it is known."""
-        await asyncio.wait({self.beginning})
+        await done(self.beginning, None)
         return self.has_begun
 
     @property

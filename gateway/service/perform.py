@@ -153,7 +153,7 @@ def turn(run: Run, reply: Reply, asked: AskModel, unconfirmed: Decimal, now: dat
         fault=overcharge(turn_cost, asked),
         message=reply.message,
         checks=tuple([checked(call, run) for call in reply.message.tool_calls]),
-        ms=round(reply.ms, 3),
+        ms=round(reply.ms, 3),  # what a turn takes beyond this is the harness's, and that is little
         first_token_ms=reply.first_token_ms,
         provider_ms=reply.provider_ms,
         time=now,

@@ -43,7 +43,6 @@ class Recorder:
         self.ahead = run
         self._ports = ports
         self._noted: list[Recorded] = []
-        self._shows = False  # whether what is noted changes what a list shows
         self._key: Key | None = None
 
     @classmethod
@@ -51,7 +50,6 @@ class Recorder:
         """Of a run whose first event is still to be written, and with it the key under which it was asked for."""
         recorder = cls(start(run_id, first), ports)
         recorder._noted.append(recorded(recorder.ahead, first))
-        recorder._shows = True
         recorder._key = key
         return recorder
 
@@ -64,7 +62,6 @@ class Recorder:
         """Returns whether it is to be written before anything else is done."""
         self.ahead = apply(self.ahead, event)
         self._noted.append(recorded(self.ahead, event))
-        self._shows = self._shows or not isinstance(event, UNLISTED)
         return not leads_on(event, self.ahead)
 
     async def write(self) -> None:
@@ -72,9 +69,9 @@ class Recorder:
         noted = self._noted
         if not noted:
             return
-        entry = entry_of(self.ahead) if self._shows else None
+        entry = None if all(isinstance(event, UNLISTED) for _, event, _ in noted) else entry_of(self.ahead)
         await self._ports.log.append([record for _, _, record in noted], entry, self._key)
-        self._noted, self._shows, self._key = [], False, None
+        self._noted, self._key = [], None
         self.run = self.ahead
         for observer in self._ports.observers:
             observer.recorded(noted)
@@ -106,7 +103,7 @@ def leads_on(event: Event, run: Run) -> bool:
             return answers_at_once(run.tool(event.tool_name))
         case ToolResult():
             running = [call for call in run.calls if call.started and call.outcome is None]
-            return not running or all(answers_at_once(run.tool(call.tool)) for call in running)
+            return all(answers_at_once(run.tool(call.tool)) for call in running)
         case _:
             return False
 

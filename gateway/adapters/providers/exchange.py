@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import httptools
 from msgspec import Struct
@@ -73,7 +74,8 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class Response:
-    """What the server answers. Whatever ends it early closes the connection: none is kept that is half read."""
+    """What the server answers. Whatever ends it early closes the connection: none is kept that is half read. Its own
+    context manager, which closes it."""
 
     __slots__ = (
         "_begun",
@@ -126,6 +128,14 @@ class Response:
         self._patience = patience
         self._until = began + patience.total_seconds
         self._heard = self._loop.time()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def is_success(self) -> bool:
@@ -187,8 +197,7 @@ class Response:
 
     def close(self) -> None:
         """Nobody reads any more. What is half read is cut off: the server need not go on."""
-        if not self._complete:
-            self._fail(Dropped("the response was closed"))
+        self._fail(Dropped("the response was closed"))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

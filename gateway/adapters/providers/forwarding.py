@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import closing
 
 from gateway.adapters.providers import failures
 from gateway.adapters.providers.attempts import wait_seconds
@@ -132,7 +131,7 @@ class Forwarder:
             raise failures.unanswered(error) from error
         if response.is_success:
             return Forwarded(response, self._settings)
-        with closing(response):
+        with response:
             said = await beginning(response)
         answer = Forwarded(response, self._settings, said)
         raise Answered(failures.answered(response.status, response.headers, said), answer)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -92,11 +92,8 @@ class OpenAIModel:
         """Send and receive. Whatever ends this early, cancellation too, closes the connection."""
         clock = _Clock()
         try:
-            response = await self._server.post(CHAT, self._numbered(run, retry), body)
-            try:
+            with await self._server.post(CHAT, self._numbered(run, retry), body) as response:
                 assembling = await self._assembled(response, clock, on_delta or _ignore, asked=on_delta is not None)
-            finally:
-                response.close()
         except HttpError as error:
             raise failures.unanswered(error) from error
         ms = clock.ms()
@@ -128,7 +125,7 @@ class OpenAIModel:
 
     async def _get(self, path: str) -> bytes:
         try:
-            with closing(await self._server.get(path, self._lines)) as response:
+            with await self._server.get(path, self._lines) as response:
                 if not response.is_success:
                     raise await _refusal(response)
                 return await read_at_most(response, self._settings.reply_bytes_max)

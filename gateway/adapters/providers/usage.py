@@ -27,8 +27,8 @@ def reported(report: UsageReport | None) -> Usage | None:
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=max(_count(report.total_tokens), prompt + completion),
-        cached_tokens=min(_count(cached), prompt) if cached else 0,
-        reasoning_tokens=min(_count(reasoning), completion) if reasoning else 0,
+        cached_tokens=min(_count(cached), prompt),
+        reasoning_tokens=min(_count(reasoning), completion),
     )
 
 
@@ -46,6 +46,8 @@ def counted(run: Run, message: Assistant) -> Usage:
 
 
 def _count(number: Number) -> int:
+    if not number:
+        return 0
     if type(number) is int and 0 <= number <= TOKENS_MAX:  # nearly always
         return number
-    return round(min(max(0, number or 0), TOKENS_MAX))
+    return round(min(max(0, number), TOKENS_MAX))
